@@ -1,0 +1,17 @@
+//! The pure core of raftmq: what a message is, what a command means, what apply answers.
+//!
+//! No IO, no clock, no randomness, no threads: the same input gives the same output on each replica (law 2). Time comes
+//! in as [`ids::Timestamp`] arguments; the one way to ask for it is the [`clock::Clock`] trait, which only runtimes implement.
+
+pub mod batch;
+pub mod clock;
+pub mod command;
+pub mod config;
+pub mod filter;
+pub mod ids;
+pub mod machine;
+pub mod meta;
+pub mod name;
+pub mod placement;
+pub mod receipt;
+pub mod record;

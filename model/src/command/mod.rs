@@ -9,8 +9,12 @@
 pub mod append;
 mod codec;
 pub mod outcome;
+mod outcome_codec;
+#[cfg(test)]
+mod tests;
 
-pub use append::{Append, AppendEntry};
+pub use append::{Append, AppendEntry, AppendWriter};
+pub use codec::DecodeError;
 pub use outcome::{AppendOutcome, HandleOutcome, Outcome, PopOutcome, PoppedMessage};
 
 use crate::config::{ConsumerGroupConfig, TopicConfig};

@@ -119,6 +119,15 @@ pub struct Record {
     pub properties: Vec<(String, String)>,
 }
 
+/// What [`Record::measure`] found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordLengths {
+    /// Bytes of the whole record.
+    pub(crate) record: usize,
+    /// Bytes of its properties block.
+    properties: usize,
+}
+
 impl Record {
     /// The value of the first property called `name`.
     #[must_use]
@@ -131,6 +140,11 @@ impl Record {
     /// # Errors
     /// When a bound of the layout is passed or a property cannot be written.
     pub fn encoded_len(&self) -> Result<usize, RecordError> {
+        self.measure().map(|lengths| lengths.record)
+    }
+
+    /// Checks everything that an encoder could refuse.
+    pub(crate) fn measure(&self) -> Result<RecordLengths, RecordError> {
         let topic = self.topic.len();
         if topic == 0 || topic > TOPIC_BYTES_MAX {
             return Err(RecordError::TopicLength(topic));
@@ -143,14 +157,16 @@ impl Record {
         }
         let hosts = [self.born_host, self.store_host].iter().filter(|host| host.is_ipv6()).count() * V6_EXTRA_BYTES;
         let version_2 = usize::from(topic > TOPIC_BYTES_MAX_V1);
-        Ok(FIXED_BYTES + hosts + version_2 + self.body.len() + topic + self.properties_len()?)
+        let properties = self.properties_len()?;
+        let record = FIXED_BYTES + hosts + version_2 + self.body.len() + topic + properties;
+        Ok(RecordLengths { record, properties })
     }
 
     fn properties_len(&self) -> Result<usize, RecordError> {
+        let separator = |byte: u8| matches!(byte, NAME_END | VALUE_END);
         let mut len = 0;
         for (name, value) in &self.properties {
-            let separator = |byte: &u8| matches!(*byte, NAME_END | VALUE_END);
-            if name.is_empty() || name.bytes().any(|b| separator(&b)) || value.bytes().any(|b| separator(&b)) {
+            if name.is_empty() || name.bytes().any(separator) || value.bytes().any(separator) {
                 return Err(RecordError::Property(name.clone()));
             }
             len += name.len() + value.len() + 2;
@@ -166,8 +182,9 @@ impl Record {
     /// # Errors
     /// Like [`Record::encoded_len`].
     pub fn encode(&self) -> Result<Bytes, RecordError> {
-        let mut buffer = BytesMut::with_capacity(self.encoded_len()?);
-        self.encode_into(&mut buffer)?;
+        let lengths = self.measure()?;
+        let mut buffer = BytesMut::with_capacity(lengths.record);
+        self.put(&mut buffer, lengths);
         Ok(buffer.freeze())
     }
 
@@ -176,11 +193,16 @@ impl Record {
     /// # Errors
     /// Like [`Record::encoded_len`].
     pub fn encode_into(&self, buffer: &mut BytesMut) -> Result<(), RecordError> {
-        let len = self.encoded_len()?;
-        let properties_len = self.properties_len()?;
+        let lengths = self.measure()?;
+        buffer.reserve(lengths.record);
+        self.put(buffer, lengths);
+        Ok(())
+    }
+
+    /// Appends the record, whose lengths are those of [`Record::measure`].
+    pub(crate) fn put(&self, buffer: &mut BytesMut, lengths: RecordLengths) {
         let start = buffer.len();
-        buffer.reserve(len);
-        self.put_head(buffer, len);
+        self.put_head(buffer, lengths.record);
         buffer.put_i32(self.body.len() as i32);
         buffer.put_slice(&self.body);
         if self.topic.len() > TOPIC_BYTES_MAX_V1 {
@@ -189,15 +211,14 @@ impl Record {
             buffer.put_i8(self.topic.len() as i8);
         }
         buffer.put_slice(self.topic.as_bytes());
-        buffer.put_i16(properties_len as i16);
+        buffer.put_i16(lengths.properties as i16);
         for (name, value) in &self.properties {
             buffer.put_slice(name.as_bytes());
             buffer.put_u8(NAME_END);
             buffer.put_slice(value.as_bytes());
             buffer.put_u8(VALUE_END);
         }
-        assert_eq!(buffer.len() - start, len, "a record's length was computed wrong");
-        Ok(())
+        assert_eq!(buffer.len() - start, lengths.record, "a record's length was computed wrong");
     }
 
     /// Everything before the body's length.

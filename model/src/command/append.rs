@@ -143,11 +143,9 @@ impl AppendWriter {
         message_id: &[u8],
         record: &Record,
     ) -> Result<(), RecordError> {
-        let record_len = record.encoded_len()?;
-        self.entry_header(topic, queue, tags_code, message_id, record_len);
-        let record_at = self.buffer.len();
-        record.encode_into(&mut self.buffer)?;
-        assert_eq!(self.buffer.len() - record_at, record_len, "a record's length was computed wrong");
+        let lengths = record.measure()?;
+        self.entry_header(topic, queue, tags_code, message_id, lengths.record);
+        record.put(&mut self.buffer, lengths);
         self.count += 1;
         Ok(())
     }

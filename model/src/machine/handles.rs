@@ -1,0 +1,84 @@
+//! What a receipt handle can do: `Ack` and `ChangeInvisible`.
+//!
+//! The newest handle of a message stays good until the message is taken again, even past its time.
+
+use super::GroupState;
+use super::changes::Changes;
+use super::consumption::{ConsumedQueue, InFlight};
+use crate::command::{Ack, ChangeInvisible, HandleKey, HandleOutcome, Outcome};
+use crate::ids::{ConsumerGroupUid, Position, QueueId, QueueOffset, TopicUid};
+
+impl GroupState {
+    pub(super) fn ack(&mut self, ack: &Ack, changes: &mut Changes) -> Outcome {
+        Outcome::Handles(ack.handles.iter().map(|handle| self.ack_one(handle, changes)).collect())
+    }
+
+    fn ack_one(&mut self, handle: &HandleKey, changes: &mut Changes) -> HandleOutcome {
+        match self.judge(handle) {
+            Err(outcome) => outcome,
+            Ok(_) => {
+                self.finish(handle, changes);
+                HandleOutcome::Done
+            }
+        }
+    }
+
+    pub(super) fn change_invisible(
+        &mut self,
+        at: Position,
+        change: &ChangeInvisible,
+        changes: &mut Changes,
+    ) -> Outcome {
+        let Some(handle) = &change.handle else { return Outcome::Refused("no handle".into()) };
+        let record = match self.judge(handle) {
+            Err(outcome) => return Outcome::Handles(vec![outcome]),
+            Ok(record) => record,
+        };
+        let visible_at = self.now.plus_ms(change.invisible_ms);
+        let command_at = InFlight::NO_ATTEMPT_ID;
+        let record = InFlight { attempt: record.attempt, popped_at: at.index, command_at, visible_at };
+        if let Some(mut flight) = self.flight(consumed_queue(handle)) {
+            flight.set(QueueOffset(handle.offset), record, changes);
+        }
+        Outcome::Handles(vec![HandleOutcome::Renewed { popped_at: at.index }])
+    }
+
+    /// The in-flight record that `handle` is the newest handle of, or what to answer instead.
+    pub(super) fn judge(&self, handle: &HandleKey) -> Result<InFlight, HandleOutcome> {
+        let record = self.held(handle)?;
+        if (record.attempt, record.popped_at) == (handle.attempt, handle.popped_at) {
+            Ok(record)
+        } else {
+            Err(HandleOutcome::Superseded)
+        }
+    }
+
+    /// The in-flight record of the message that `handle` names, whichever handle is its newest.
+    pub(super) fn held(&self, handle: &HandleKey) -> Result<InFlight, HandleOutcome> {
+        // No cursor: the topic or the consumer group is deleted, or nothing was ever taken.
+        let Some(consumption) = self.consumptions.get(&consumed_queue(handle)) else {
+            return Err(HandleOutcome::Gone);
+        };
+        let offset = QueueOffset(handle.offset);
+        match consumption.in_flight.get(&offset) {
+            Some(record) => Ok(*record),
+            None if offset < consumption.cursor => Err(HandleOutcome::Gone),
+            // Never taken, so nobody was given this handle: it must not pass for a finished message.
+            None => Err(HandleOutcome::Superseded),
+        }
+    }
+
+    pub(super) fn finish(&mut self, handle: &HandleKey, changes: &mut Changes) {
+        if let Some(mut flight) = self.flight(consumed_queue(handle)) {
+            flight.finish(QueueOffset(handle.offset), changes);
+        }
+    }
+}
+
+pub(super) fn consumed_queue(handle: &HandleKey) -> ConsumedQueue {
+    ConsumedQueue {
+        consumer_group: ConsumerGroupUid(handle.consumer_group),
+        topic: TopicUid(handle.topic),
+        queue: QueueId(handle.queue),
+    }
+}

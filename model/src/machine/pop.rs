@@ -3,7 +3,7 @@
 use super::GroupState;
 use super::attempts::{Attempt, AttemptKey};
 use super::changes::Changes;
-use super::consumption::{ConsumedQueue, Consumption, Flight, InFlight};
+use super::consumption::{ConsumedQueue, Flight, InFlight};
 use crate::command::{Outcome, Pop, PopOutcome, PoppedMessage};
 use crate::ids::{ConsumerGroupUid, Position, QueueId, QueueOffset, Timestamp, TopicUid};
 

@@ -1,0 +1,116 @@
+//! Opening one replica: its folder, its machine, its Raft group.
+//!
+//! ```text
+//! <data>/groups/<id>/placement      encoded BrokerGroupRecord, as the replica was placed
+//! <data>/groups/<id>/log/           CommitLog (store)
+//! <data>/groups/<id>/consumequeue/  ConsumeQueues, derived
+//! <data>/groups/<id>/state/         state store, derived
+//! ```
+
+use super::{Broker, HostError};
+use crate::leader::{Replica, ReplicaOptions, WaitTable};
+use crate::machine::{BrokerMachine, CheckpointBounds, MachineOptions, MachineView};
+use prost::Message;
+use raftmq_model::ids::GroupId;
+use raftmq_model::meta::BrokerGroupRecord;
+use raftmq_raft::GroupOptions;
+use raftmq_store::consume_queue::ConsumeQueues;
+use raftmq_store::io::{read_file, replace_file};
+use raftmq_store::{CommitLog, CommitLogOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A placement file is not longer.
+const PLACEMENT_BYTES_MAX: u64 = 64 * 1024;
+
+impl Broker {
+    /// The placements of the replicas in the data folder.
+    pub(super) fn placements(&self) -> io::Result<Vec<BrokerGroupRecord>> {
+        let dir = self.groups_dir();
+        if !self.options.io.exists(&dir)? {
+            return Ok(Vec::new());
+        }
+        let mut records = Vec::new();
+        for name in self.options.io.list(&dir)? {
+            let file = dir.join(&name).join("placement");
+            if let Some(bytes) = read_file(self.options.io.as_ref(), &file, PLACEMENT_BYTES_MAX)? {
+                let record = BrokerGroupRecord::decode(bytes.as_slice());
+                records.push(record.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?);
+            }
+        }
+        Ok(records)
+    }
+
+    /// Opens the replica and starts its Raft group.
+    pub(super) async fn open_replica(&self, record: &BrokerGroupRecord) -> Result<Arc<Replica>, HostError> {
+        let group = GroupId(record.id);
+        let disk = |source| HostError::Disk { group, source };
+        let dir = self.groups_dir().join(record.id.to_string());
+        self.keep_placement(&dir, record).map_err(disk)?;
+        let waits = Arc::new(WaitTable::default());
+        let log = self.log_options(&dir);
+        let (machine, view) = self.open_machine(group, &dir, &waits, log.clone()).await.map_err(disk)?;
+        let raft = self.options.raft.open_group(GroupOptions::new(group, log), Box::new(machine)).await?;
+        Ok(Arc::new(Replica::new(ReplicaOptions {
+            node: self.options.node,
+            group: raft,
+            view,
+            waits,
+            clock: Arc::clone(&self.options.clock),
+            meta: Arc::clone(&self.options.meta),
+            limits: self.options.limits.clone(),
+        })))
+    }
+
+    /// Blocks on the disk, so it runs on a thread of its own.
+    async fn open_machine(
+        &self,
+        group: GroupId,
+        dir: &Path,
+        waits: &Arc<WaitTable>,
+        log: CommitLogOptions,
+    ) -> io::Result<(BrokerMachine, Arc<MachineView>)> {
+        let (options, dir, waits) = (self.options.clone(), dir.to_owned(), Arc::clone(waits));
+        let open = move || {
+            let store = (options.open_state)(group, &dir.join("state"))?;
+            let queues = Arc::new(ConsumeQueues::open(dir.join("consumequeue"), Arc::clone(&options.io))?);
+            let checkpoints = CheckpointBounds {
+                bytes: options.limits.checkpoint_bytes,
+                entries: options.limits.checkpoint_entries,
+                interval: Duration::from_millis(options.limits.checkpoint_interval_ms),
+            };
+            let machine = MachineOptions { group, store, queues, waits, checkpoints };
+            let open_log = || CommitLog::open(log).map(|(log, _)| log).map_err(io::Error::other);
+            BrokerMachine::open(machine, open_log)
+        };
+        tokio::task::spawn_blocking(open).await.map_err(io::Error::other)?
+    }
+
+    fn log_options(&self, dir: &Path) -> CommitLogOptions {
+        CommitLogOptions {
+            segment_bytes_max: self.options.segment_bytes_max,
+            write_bytes_max: self.options.limits.write_bytes_max,
+            cache_bytes_max: self.options.limits.cache_bytes_max,
+            durability: self.options.durability,
+            zero_ahead_bytes: self.options.limits.zero_ahead_bytes,
+            io: Arc::clone(&self.options.io),
+            ..CommitLogOptions::new(dir.join("log"))
+        }
+    }
+
+    fn keep_placement(&self, dir: &Path, record: &BrokerGroupRecord) -> io::Result<()> {
+        self.options.io.create_dir_all(dir)?;
+        let file = dir.join("placement");
+        let bytes = record.encode_to_vec();
+        match read_file(self.options.io.as_ref(), &file, PLACEMENT_BYTES_MAX)? {
+            Some(kept) if kept == bytes => Ok(()),
+            _ => replace_file(self.options.io.as_ref(), &file, &bytes),
+        }
+    }
+
+    fn groups_dir(&self) -> PathBuf {
+        self.options.data_dir.join("groups")
+    }
+}

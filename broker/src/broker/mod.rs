@@ -1,0 +1,171 @@
+//! One node's broker: the replicas it hosts, the way to all leaders, and the service for other nodes.
+
+mod hosting;
+mod placement;
+
+use crate::forward::ForwardService;
+use crate::leader::{Drivers, Replica, Replicas};
+use crate::options::BrokerOptions;
+use crate::router::Router;
+use parking_lot::Mutex;
+use raftmq_model::ids::{GroupId, ReplicaId};
+use raftmq_model::meta::BrokerGroupRecord;
+use raftmq_proto::forward::forward_server::ForwardServer;
+use raftmq_raft::{Group, InitializeError};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Why a broker does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The folder with the replicas cannot be read.
+    #[error("the replicas in the data folder cannot be listed: {0}")]
+    Folder(#[source] io::Error),
+    /// A replica that lives here cannot be opened.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+/// Why a replica is not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The placement does not name this node under its present incarnation.
+    #[error("group {group} has no replica {replica}")]
+    NotPlaced {
+        /// The group.
+        group: GroupId,
+        /// This node's replica id.
+        replica: ReplicaId,
+    },
+    /// Its state, queues or placement file cannot be read or written.
+    #[error("the replica of group {group} cannot be opened: {source}")]
+    Disk {
+        /// The group.
+        group: GroupId,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Raft refuses it.
+    #[error(transparent)]
+    Raft(#[from] raftmq_raft::OpenError),
+    /// The broker was shut down.
+    #[error("the broker is shut down")]
+    Stopped,
+}
+
+/// See the module. Tasks end when it is dropped or shut down.
+pub struct Broker {
+    options: BrokerOptions,
+    replicas: Arc<Replicas>,
+    router: Router,
+    /// One opening at a time, so that a group is never opened twice.
+    hosted: tokio::sync::Mutex<BTreeMap<GroupId, Hosted>>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// A replica with what keeps it going.
+struct Hosted {
+    record: BrokerGroupRecord,
+    _drivers: Drivers,
+}
+
+impl Broker {
+    /// Opens the replicas that live in the data folder, and from then on every one that the meta group places here.
+    /// Runs on the current tokio runtime, which is the one that calls of other nodes run on.
+    ///
+    /// # Errors
+    /// When a replica that is in the data folder cannot be opened.
+    pub async fn start(options: BrokerOptions) -> Result<Arc<Broker>, StartError> {
+        let replicas = Arc::new(Replicas::default());
+        let router = Router::new(
+            options.node,
+            Arc::clone(&replicas),
+            Arc::clone(&options.raft),
+            Arc::clone(&options.meta),
+            &options.limits,
+        );
+        let hosted = tokio::sync::Mutex::default();
+        let broker = Arc::new(Broker { options, replicas, router, hosted, tasks: Mutex::default() });
+        for record in broker.placements().map_err(StartError::Folder)? {
+            broker.host_group(record).await?;
+        }
+        broker.tasks.lock().spawn(placement::follow(Arc::downgrade(&broker)));
+        Ok(broker)
+    }
+
+    /// Opens the replica of a group that the placement puts on this node; fine when it is open.
+    ///
+    /// The placement is kept beside the replica, so that it is opened at the next start without the meta group.
+    ///
+    /// # Errors
+    /// See [`HostError`].
+    pub async fn host_group(&self, record: BrokerGroupRecord) -> Result<(), HostError> {
+        let group = GroupId(record.id);
+        let replica = ReplicaId { node: self.options.node, incarnation: self.options.incarnation };
+        if !record.replicas.contains(&replica.to_u64()) {
+            return Err(HostError::NotPlaced { group, replica });
+        }
+        let mut hosted = self.hosted.lock().await;
+        if hosted.contains_key(&group) {
+            return Ok(());
+        }
+        let opened = self.open_replica(&record).await?;
+        let drivers = Drivers::start(&opened);
+        self.replicas.add(opened);
+        hosted.insert(group, Hosted { record, _drivers: drivers });
+        Ok(())
+    }
+
+    /// Writes the first membership of a group that is hosted here and has no history, and campaigns. Once in the life
+    /// of a group, by one of its replicas.
+    ///
+    /// # Errors
+    /// [`InitializeError::NotAllowed`] when the group has a history; [`InitializeError::Stopped`] when it is not hosted.
+    pub async fn initialize_group(&self, group: GroupId) -> Result<(), InitializeError> {
+        let voters: Vec<ReplicaId> = match self.hosted.lock().await.get(&group) {
+            Some(hosted) => hosted.record.replicas.iter().map(|id| ReplicaId::from_u64(*id)).collect(),
+            None => return Err(InitializeError::Stopped),
+        };
+        let replica = self.replicas.get(group).ok_or(InitializeError::Stopped)?;
+        replica.group().initialize(&voters).await
+    }
+
+    /// The way to the leader of any group.
+    #[must_use]
+    pub fn router(&self) -> &Router {
+        &self.router
+    }
+
+    /// What it was started with.
+    #[must_use]
+    pub fn options(&self) -> &BrokerOptions {
+        &self.options
+    }
+
+    /// The Raft side of the replicas hosted here, by group id.
+    #[must_use]
+    pub fn groups(&self) -> Vec<(GroupId, Group)> {
+        self.replicas.all().iter().map(|replica| (replica.id(), replica.group().clone())).collect()
+    }
+
+    /// One replica hosted here.
+    #[must_use]
+    pub fn replica(&self, group: GroupId) -> Option<Arc<Replica>> {
+        self.replicas.get(group)
+    }
+
+    /// The service for other nodes, to be added to the peer port. Its calls run on the current runtime.
+    #[must_use]
+    pub fn forward_service(&self) -> ForwardServer<ForwardService> {
+        ForwardService::server(Arc::clone(&self.replicas), tokio::runtime::Handle::current())
+    }
+
+    /// Ends the tasks and lets go of the replicas. The groups themselves are closed by the Raft node.
+    pub async fn shutdown(&self) {
+        self.tasks.lock().abort_all();
+        self.hosted.lock().await.clear();
+        self.replicas.clear();
+    }
+}

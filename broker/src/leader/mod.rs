@@ -1,0 +1,27 @@
+//! What a replica does for callers: propose, pop, wait, tell the lag; and, while it leads, its drivers.
+//!
+//! Nothing here decides: plans are made from the applied state and proposed, apply checks their premises (law 3), and a
+//! plan that came too late is made again. All state of this folder is soft: it is dropped with the leadership.
+//!
+//! Files: `replica` the calls, `pop` and `planner` taking messages, `wait` and `wait_table` long polls, `dead_letter` and
+//! `config_sync` the drivers, `failure` why a call was not served, `replicas` all of this node's.
+
+mod config_sync;
+mod dead_letter;
+mod drivers;
+mod failure;
+mod lag;
+mod letter;
+mod planner;
+mod pop;
+mod replica;
+mod replicas;
+mod wait;
+mod wait_table;
+
+pub(crate) use drivers::Drivers;
+pub(crate) use failure::failure;
+pub use replica::Replica;
+pub(crate) use replica::ReplicaOptions;
+pub(crate) use replicas::Replicas;
+pub(crate) use wait_table::WaitTable;

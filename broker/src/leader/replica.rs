@@ -1,0 +1,146 @@
+//! One replica of a broker group as callers see it.
+
+use super::failure::{failure, of_propose};
+use super::planner::Planner;
+use super::wait_table::WaitTable;
+use crate::machine::MachineView;
+use crate::meta_client::MetaClient;
+use crate::options::BrokerLimits;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use raftmq_model::clock::Clock;
+use raftmq_model::ids::{GroupId, NodeId};
+use raftmq_proto::forward::{Failure, failure::Kind};
+use raftmq_raft::{Group, Leadership};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+/// What a replica is made of.
+pub(crate) struct ReplicaOptions {
+    pub(crate) node: NodeId,
+    pub(crate) group: Group,
+    pub(crate) view: Arc<MachineView>,
+    pub(crate) waits: Arc<WaitTable>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) meta: Arc<MetaClient>,
+    pub(crate) limits: BrokerLimits,
+}
+
+/// One replica of a broker group on this node. Calls answer NOT_LEADER where another replica leads.
+pub struct Replica {
+    pub(super) node: NodeId,
+    pub(super) group: Group,
+    pub(super) view: Arc<MachineView>,
+    pub(super) waits: Arc<WaitTable>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) meta: Arc<MetaClient>,
+    pub(super) limits: BrokerLimits,
+    pub(super) planner: Arc<Planner>,
+    /// Rotates over the queues that a pop starts with.
+    pub(super) turn: AtomicUsize,
+    /// Messages at their last attempt were seen to be due.
+    pub(super) letters_due: Notify,
+    leadership: watch::Receiver<Leadership>,
+    leaderless_since: Mutex<Option<Instant>>,
+}
+
+impl Replica {
+    pub(crate) fn new(options: ReplicaOptions) -> Replica {
+        let leadership = options.group.leadership();
+        Replica {
+            node: options.node,
+            group: options.group,
+            view: options.view,
+            waits: options.waits,
+            clock: options.clock,
+            meta: options.meta,
+            limits: options.limits,
+            planner: Arc::default(),
+            turn: AtomicUsize::new(0),
+            letters_due: Notify::new(),
+            leadership,
+            leaderless_since: Mutex::new(Some(Instant::now())),
+        }
+    }
+
+    /// The group.
+    #[must_use]
+    pub fn id(&self) -> GroupId {
+        self.group.id()
+    }
+
+    /// Its Raft side.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Digest of the applied state, for replicas to be compared at the same applied index.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.view.state().digest()
+    }
+
+    /// Who leads, as this replica knows.
+    #[must_use]
+    pub fn leader(&self) -> Option<NodeId> {
+        self.leadership.borrow().leader
+    }
+
+    /// Follows who leads and whether this replica is ready to.
+    #[must_use]
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.clone()
+    }
+
+    /// For how long this replica has known no leader; `None` while it knows one.
+    #[must_use]
+    pub fn leaderless_for(&self) -> Option<Duration> {
+        self.leaderless_since.lock().map(|since| since.elapsed())
+    }
+
+    /// Keeps [`Replica::leaderless_for`] and drops the plans of a past leadership, until the group closes.
+    pub(super) async fn follow_leadership(self: Arc<Self>) {
+        let mut leadership = self.leadership();
+        loop {
+            let now = *leadership.borrow_and_update();
+            let since = &mut *self.leaderless_since.lock();
+            match now.leader {
+                Some(_) => *since = None,
+                None => *since = since.or_else(|| Some(Instant::now())),
+            }
+            self.planner.enter_term(now.term);
+            if leadership.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// That this replica leads and is ready (law 7).
+    ///
+    /// # Errors
+    /// NOT_LEADER or NOT_READY.
+    pub(super) fn leading(&self) -> Result<u64, Failure> {
+        let now = *self.leadership.borrow();
+        match now.leader {
+            Some(leader) if leader == self.node && now.ready => Ok(now.term),
+            Some(leader) if leader == self.node => Err(failure(Kind::NotReady, "the leader is not ready yet")),
+            leader => {
+                let mut failure = failure(Kind::NotLeader, "another node leads the group");
+                failure.leader_node = leader.map_or(0, |leader| leader.0);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Proposes commands and waits until they are applied; one encoded outcome for each.
+    ///
+    /// # Errors
+    /// See [`Failure`]; only UNKNOWN leaves it open whether something was stored.
+    pub async fn propose(&self, commands: Vec<Bytes>) -> Result<Vec<Bytes>, Failure> {
+        self.group.propose_many(commands).await.map_err(of_propose)
+    }
+}

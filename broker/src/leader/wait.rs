@@ -1,0 +1,72 @@
+//! Long polls: park until a pop may yield something.
+
+use super::Replica;
+use super::failure::failure;
+use raftmq_model::ids::{ConsumerGroupUid, TopicUid};
+use raftmq_model::machine::ConsumedQueue;
+use raftmq_proto::forward::{Failure, WaitRequest, failure::Kind};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// A parked waiter looks again at least this often: a hint may have gone to a caller that is no more.
+const LOOK_AGAIN: Duration = Duration::from_millis(1_000);
+/// A due time is looked at this much later, so that the clock of the look is not before it.
+const DUE_GRACE: Duration = Duration::from_millis(1);
+
+impl Replica {
+    /// Answers `true` as soon as a pop of this topic and consumer group may yield a message, `false` after `wait_ms`.
+    ///
+    /// # Errors
+    /// NOT_LEADER or NOT_READY, also when the leadership ends in mid-wait; OVERLOADED when too many wait.
+    pub async fn wait(&self, request: &WaitRequest) -> Result<bool, Failure> {
+        let deadline = Instant::now() + Duration::from_millis(request.wait_ms.into());
+        let (topic, consumer_group) = (TopicUid(request.topic_uid), ConsumerGroupUid(request.consumer_group_uid));
+        let mut leadership = self.leadership();
+        leadership.mark_unchanged();
+        self.leading()?;
+        if self.ready(topic, consumer_group) {
+            return Ok(true);
+        }
+        let place = self
+            .waits
+            .enter(topic, consumer_group, self.limits.waiters_count_max)
+            .ok_or_else(|| failure(Kind::Overloaded, "too many receivers wait at this leader"))?;
+        loop {
+            let mut woken = std::pin::pin!(place.woken());
+            // Registered before the look, so that a message that comes in between is not missed.
+            woken.as_mut().enable();
+            if self.ready(topic, consumer_group) {
+                return Ok(true);
+            }
+            if Instant::now() >= deadline {
+                return Ok(false);
+            }
+            tokio::select! {
+                () = woken => {}
+                () = sleep_until(self.look_again(topic, consumer_group).min(deadline)) => {}
+                changed = leadership.changed() => {
+                    if changed.is_err() {
+                        return Err(failure(Kind::NotReady, "the group is closed"));
+                    }
+                    self.leading()?;
+                }
+            }
+        }
+    }
+
+    fn ready(&self, topic: TopicUid, consumer_group: ConsumerGroupUid) -> bool {
+        let state = self.view.state();
+        let Some(config) = state.topic(topic) else { return false };
+        let now = self.clock.now();
+        config
+            .queues_of(self.id())
+            .any(|queue| self.planner.may_yield(&state, ConsumedQueue { consumer_group, topic, queue }, now))
+    }
+
+    /// When to look again without being woken: the next due time, but soon in any case.
+    fn look_again(&self, topic: TopicUid, consumer_group: ConsumerGroupUid) -> Instant {
+        let due = self.view.state().next_due(consumer_group, topic);
+        let pause = due.map_or(LOOK_AGAIN, |due| Duration::from_millis(due.ms_since(self.clock.now())) + DUE_GRACE);
+        Instant::now() + pause.min(LOOK_AGAIN)
+    }
+}

@@ -1,0 +1,165 @@
+//! What the committed log of a broker group means on this replica.
+//!
+//! [`BrokerMachine`] ties the pure rules (`raftmq_model::machine::GroupState`) to the disk: it decodes entries, applies
+//! their commands, appends to the ConsumeQueues and keeps the key-value changes for the next local checkpoint.
+//!
+//! **Disk.** The Raft log is the write-ahead log. Nothing is synced on the apply path: `checkpoint.rs` has a thread that
+//! now and then syncs the ConsumeQueues and then writes the collected changes, together with Raft's bookkeeping, as one
+//! atomic and durable batch. After a restart the state is what that batch says, the ConsumeQueues are cut to it, and
+//! Raft applies the rest again. Since apply only sees what is durable in the local log, the state is never ahead of it.
+//!
+//! **Threads.** The Raft runtime drives the machine; planners read through [`MachineView`] under a read lock. Waiters are
+//! woken behind `apply_end` only, so nobody sees what is not committed (law 5).
+
+mod checkpoint;
+mod open;
+mod view;
+
+pub(crate) use checkpoint::CheckpointBounds;
+pub(crate) use open::MachineOptions;
+pub use view::MachineView;
+
+use crate::leader::WaitTable;
+use bytes::Bytes;
+use checkpoint::{Checkpoints, Kept};
+use raftmq_model::batch::Batch;
+use raftmq_model::command::{Command, Outcome};
+use raftmq_model::ids::{ConsumerGroupUid, Position, TopicUid};
+use raftmq_model::machine::{Changes, Enqueue};
+use raftmq_raft::{Entry, Machine};
+use raftmq_store::EntryKind;
+use raftmq_store::consume_queue::Unit;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+/// The machine of one replica. See the module.
+pub struct BrokerMachine {
+    view: Arc<MachineView>,
+    waits: Arc<WaitTable>,
+    checkpoints: Checkpoints,
+    restored: Option<Bytes>,
+    /// Changes of the run that is under way.
+    changes: Changes,
+    /// Index of the last applied entry.
+    applied: u64,
+    /// Entries of the run.
+    entries_count: u64,
+    hints: Hints,
+}
+
+/// Whom to wake at the end of a run.
+#[derive(Default)]
+struct Hints {
+    appended: BTreeMap<TopicUid, usize>,
+    changed: BTreeMap<(TopicUid, ConsumerGroupUid), usize>,
+}
+
+impl Machine for BrokerMachine {
+    fn restored(&mut self) -> io::Result<Option<Bytes>> {
+        Ok(self.restored.take())
+    }
+
+    fn apply(&mut self, entry: &Entry) -> io::Result<Vec<Bytes>> {
+        assert!(entry.index > self.applied || self.applied == 0, "entry {} is applied again", entry.index);
+        self.applied = entry.index;
+        self.entries_count += 1;
+        if entry.kind != EntryKind::Batch {
+            return Ok(Vec::new());
+        }
+        let batch = Batch::decode(entry.payload.clone()).map_err(|error| damaged(entry, &error))?;
+        let at = Position { term: entry.term, index: entry.index, payload_offset: entry.payload_offset };
+        let enqueued_before = self.changes.enqueues.len();
+        let mut outcomes = Vec::with_capacity(batch.count() as usize);
+        let mut state = self.view.state_mut();
+        for (command_at, bytes) in batch.commands() {
+            let outcome = match Command::decode(bytes) {
+                Ok(command) => {
+                    let outcome = state.apply(at, command_at, batch.now, &command, &mut self.changes);
+                    self.hints.note(&command);
+                    outcome
+                }
+                // Every replica answers the same: the bytes are equal, and so is the build's knowledge once all run it.
+                Err(error) => Outcome::Refused(error.to_string()),
+            };
+            outcomes.push(outcome.encode());
+        }
+        // Under the lock, so that a reader who sees an offset in the state finds its unit.
+        for enqueue in self.changes.enqueues.iter().skip(enqueued_before) {
+            self.view.queues().append(enqueue.topic, enqueue.queue, enqueue.offset, unit(enqueue))?;
+        }
+        Ok(outcomes)
+    }
+
+    fn apply_end(&mut self, bookkeeping: Bytes) -> io::Result<()> {
+        self.view.state_mut().flush_dirty(&mut self.changes);
+        for enqueue in &self.changes.enqueues {
+            *self.hints.appended.entry(enqueue.topic).or_default() += 1;
+        }
+        let kept = Kept { applied: self.applied, bookkeeping };
+        self.checkpoints.take(&mut self.changes, std::mem::take(&mut self.entries_count), kept)?;
+        self.changes.clear();
+        self.hints.give(&self.waits);
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> io::Result<Bytes> {
+        Err(no_snapshots())
+    }
+
+    fn install(&mut self, _snapshot: Bytes, _bookkeeping: Bytes) -> io::Result<()> {
+        Err(no_snapshots())
+    }
+}
+
+impl Hints {
+    /// Only what can make a message visible sooner than its waiters know.
+    fn note(&mut self, command: &Command) {
+        let mut changed = |topic, group| {
+            *self.changed.entry((TopicUid(topic), ConsumerGroupUid(group))).or_default() += 1;
+        };
+        match command {
+            Command::ChangeInvisible(change) => {
+                if let Some(handle) = &change.handle {
+                    changed(handle.topic, handle.consumer_group);
+                }
+            }
+            // In order, a finished message lets the next one go.
+            Command::Ack(ack) => ack.handles.iter().for_each(|handle| changed(handle.topic, handle.consumer_group)),
+            Command::DeadLetter(letter) => {
+                if let Some(handle) = &letter.handle {
+                    changed(handle.topic, handle.consumer_group);
+                }
+            }
+            Command::Append(_)
+            | Command::Pop(_)
+            | Command::PutTopic(_)
+            | Command::PutConsumerGroup(_)
+            | Command::DeleteTopic { .. }
+            | Command::DeleteConsumerGroup { .. } => {}
+        }
+    }
+
+    fn give(&mut self, waits: &WaitTable) {
+        for (topic, count) in std::mem::take(&mut self.appended) {
+            waits.appended(topic, count);
+        }
+        for ((topic, consumer_group), count) in std::mem::take(&mut self.changed) {
+            waits.changed(topic, consumer_group, count);
+        }
+    }
+}
+
+fn unit(enqueue: &Enqueue) -> Unit {
+    Unit { physical: enqueue.physical, size: enqueue.size, tags_code: enqueue.tags_code }
+}
+
+fn damaged(entry: &Entry, error: &dyn std::fmt::Display) -> io::Error {
+    let (index, at) = (entry.index, entry.payload_offset);
+    io::Error::new(io::ErrorKind::InvalidData, format!("entry {index} at offset {at} is no batch: {error}"))
+}
+
+/// Snapshots come with retention: as long as nothing is ever purged, the whole log is there for every replica.
+fn no_snapshots() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "broker groups keep their whole log and make no snapshots yet")
+}

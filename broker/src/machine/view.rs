@@ -1,0 +1,58 @@
+//! The applied state as readers see it.
+
+use bytes::Bytes;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use raftmq_model::ids::{PhysicalOffset, QueueId, QueueOffset, TopicUid};
+use raftmq_model::machine::GroupState;
+use raftmq_store::CommitLog;
+use raftmq_store::consume_queue::ConsumeQueues;
+use std::io;
+use std::sync::Arc;
+
+/// One replica's applied state and ConsumeQueues; shared between its machine and its readers.
+pub struct MachineView {
+    state: RwLock<GroupState>,
+    queues: Arc<ConsumeQueues>,
+}
+
+impl MachineView {
+    pub(crate) fn new(state: GroupState, queues: Arc<ConsumeQueues>) -> MachineView {
+        MachineView { state: RwLock::new(state), queues }
+    }
+
+    /// The applied state. Hold it briefly: apply waits for it, and never across an await.
+    pub fn state(&self) -> RwLockReadGuard<'_, GroupState> {
+        self.state.read()
+    }
+
+    /// The ConsumeQueues.
+    #[must_use]
+    pub fn queues(&self) -> &ConsumeQueues {
+        &self.queues
+    }
+
+    pub(crate) fn state_mut(&self) -> RwLockWriteGuard<'_, GroupState> {
+        self.state.write()
+    }
+
+    /// The record of one message and where it lies; `known` is its bytes when they were read before.
+    ///
+    /// # Errors
+    /// When the queue has no such message or it cannot be read.
+    pub(crate) fn record(
+        &self,
+        log: &CommitLog,
+        topic: TopicUid,
+        queue: QueueId,
+        offset: QueueOffset,
+        known: Option<&Bytes>,
+    ) -> io::Result<(PhysicalOffset, Bytes)> {
+        let units = self.queues.read(topic, queue, offset, 1)?;
+        let unit = units.first().ok_or_else(|| {
+            let what = format!("queue {queue} of topic {topic} has no message {offset}");
+            io::Error::new(io::ErrorKind::NotFound, what)
+        })?;
+        let record = known.cloned().map_or_else(|| log.record(unit.physical, unit.size), Ok)?;
+        Ok((unit.physical, record))
+    }
+}

@@ -1,0 +1,113 @@
+//! What a broker is started with. Every bound has a unit in its name and a default that tests and products share.
+
+use crate::meta_client::MetaClient;
+use raftmq_model::clock::Clock;
+use raftmq_model::ids::{GroupId, NodeId};
+use raftmq_raft::RaftNode;
+use raftmq_store::state::{RocksState, StateStore};
+use raftmq_store::{Durability, Io};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A kibibyte, mebibyte.
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+
+/// Opens the state store of one group in a folder of its own.
+pub type OpenState = Arc<dyn Fn(GroupId, &Path) -> io::Result<Arc<dyn StateStore>> + Send + Sync>;
+
+/// The [`OpenState`] of production.
+#[must_use]
+pub fn open_rocks_state() -> OpenState {
+    Arc::new(|_, dir| Ok(Arc::new(RocksState::open(dir)?)))
+}
+
+/// Everything that [`crate::Broker::start`] needs.
+#[derive(Clone)]
+pub struct BrokerOptions {
+    /// This node.
+    pub node: NodeId,
+    /// Its incarnation; a replica id is (node, incarnation).
+    pub incarnation: u32,
+    /// The cluster's id.
+    pub cluster_id: String,
+    /// Folder of this node's data; replicas live in `groups/<group id>` below it.
+    pub data_dir: PathBuf,
+    /// The node's Raft runtime.
+    pub raft: Arc<RaftNode>,
+    /// The node's copy of the meta group.
+    pub meta: Arc<MetaClient>,
+    /// The wall clock; its readings travel in commands.
+    pub clock: Arc<dyn Clock>,
+    /// File access.
+    pub io: Arc<dyn Io>,
+    /// Opens the state store of a group in a folder: RocksDB in production ([`open_rocks_state`]).
+    pub open_state: OpenState,
+    /// CommitLog segments are this big.
+    pub segment_bytes_max: u64,
+    /// What an acknowledgement means for this node's disk.
+    pub durability: Durability,
+    /// Create a topic at the first send to it.
+    pub auto_create_topics: bool,
+    /// Create a consumer group at its first receive.
+    pub auto_create_consumer_groups: bool,
+    /// Queues of a topic that is created without a number.
+    pub topic_queue_count: u32,
+    /// Written into records as the host that stored them.
+    pub store_host: SocketAddr,
+    /// Bounds that operators rarely touch.
+    pub limits: BrokerLimits,
+}
+
+/// Bounds of the leader side (law 10).
+#[derive(Clone, Debug)]
+pub struct BrokerLimits {
+    /// CommitLog: most bytes written and not yet synced.
+    pub write_bytes_max: u64,
+    /// CommitLog: tail kept in memory, per group.
+    pub cache_bytes_max: usize,
+    /// CommitLog: blocks are zero-written this far ahead of the tail.
+    pub zero_ahead_bytes: u64,
+    /// Waits parked at one group's leader.
+    pub waiters_count_max: usize,
+    /// Messages that one `Pop` may take.
+    pub pop_batch_count_max: u32,
+    /// ConsumeQueue units that one plan looks at.
+    pub scan_count_max: usize,
+    /// A local checkpoint is made when this many bytes of changes wait for it ...
+    pub checkpoint_bytes: usize,
+    /// ... or this many entries ...
+    pub checkpoint_entries: u64,
+    /// ... or when something waited this long.
+    pub checkpoint_interval_ms: u64,
+    /// Commands of this node that wait for, or travel to, one group's remote leader, in bytes.
+    pub forward_bytes_max: usize,
+    /// Bytes of commands in one forwarded request (one larger command goes alone).
+    pub forward_request_bytes_max: usize,
+    /// Forwarded requests under way to one group's remote leader.
+    pub forward_requests_count_max: usize,
+    /// Connections to each peer.
+    pub peer_channels_count: usize,
+}
+
+impl Default for BrokerLimits {
+    fn default() -> Self {
+        BrokerLimits {
+            write_bytes_max: 16 * MIB as u64,
+            cache_bytes_max: 64 * MIB,
+            zero_ahead_bytes: 16 * MIB as u64,
+            waiters_count_max: 100_000,
+            pop_batch_count_max: 32,
+            scan_count_max: 1024,
+            checkpoint_bytes: 16 * MIB,
+            checkpoint_entries: 200_000,
+            checkpoint_interval_ms: 5_000,
+            forward_bytes_max: 32 * MIB,
+            forward_request_bytes_max: 256 * KIB,
+            forward_requests_count_max: 8,
+            peer_channels_count: 2,
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Who leads which group, as far as this node knows.
+//!
+//! For a group with a replica here: that replica's own view. For another: the last answer or redirect, else the meta
+//! group's record, else any replica (it will send us on).
+
+use crate::leader::{Replica, Replicas};
+use crate::meta_client::MetaClient;
+use parking_lot::Mutex;
+use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
+use raftmq_model::meta::MetaView;
+use raftmq_raft::Leadership;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Where to send one try.
+pub(super) enum Target {
+    /// This node leads.
+    Local(Arc<Replica>),
+    /// That node may lead.
+    Remote(NodeId),
+}
+
+/// What is known of a group that has no replica here.
+#[derive(Default)]
+struct Hint {
+    /// Who answered, or who was named, last.
+    leader: Option<NodeId>,
+    /// The leader of the meta group's record that turned out to be wrong, with its term.
+    refuted: Option<(u32, u64)>,
+    leaderless_since: Option<Instant>,
+    /// Rotates over the replicas when nobody is known.
+    turn: usize,
+}
+
+/// See the module.
+pub(super) struct LeaderTable {
+    node: NodeId,
+    replicas: Arc<Replicas>,
+    meta: Arc<MetaClient>,
+    hints: Mutex<BTreeMap<GroupId, Hint>>,
+}
+
+impl LeaderTable {
+    pub(super) fn new(node: NodeId, replicas: Arc<Replicas>, meta: Arc<MetaClient>) -> LeaderTable {
+        LeaderTable { node, replicas, meta, hints: Mutex::default() }
+    }
+
+    /// The next try's target. `redirect` is where the last try was sent on to, `avoid` a node that just was lost.
+    pub(super) fn target(&self, group: GroupId, redirect: Option<NodeId>, avoid: Option<NodeId>) -> Option<Target> {
+        if let Some(replica) = self.replicas.get(group) {
+            let known = redirect.or(replica.leader());
+            return match known? {
+                node if node == self.node => Some(Target::Local(replica)),
+                node if Some(node) == avoid => None,
+                node => Some(Target::Remote(node)),
+            };
+        }
+        let view = self.meta.view();
+        let mut hints = self.hints.lock();
+        let hint = hints.entry(group).or_default();
+        let known = redirect.or(hint.leader).or_else(|| recorded(&view, group, hint.refuted));
+        let node = known.filter(|node| Some(*node) != avoid).or_else(|| any_replica(&view, group, hint, avoid))?;
+        // This node has no replica of the group (any more), so it cannot be the leader.
+        (node != self.node).then_some(Target::Remote(node))
+    }
+
+    /// The node that `target` stands for.
+    pub(super) fn node_of(&self, target: &Target) -> NodeId {
+        match target {
+            Target::Local(_) => self.node,
+            Target::Remote(node) => *node,
+        }
+    }
+
+    /// The leader, if one is known.
+    pub(super) fn leader(&self, group: GroupId) -> Option<NodeId> {
+        if let Some(replica) = self.replicas.get(group) {
+            return replica.leader();
+        }
+        let view = self.meta.view();
+        let hints = self.hints.lock();
+        let hint = hints.get(&group);
+        hint.and_then(|hint| hint.leader).or_else(|| recorded(&view, group, hint.and_then(|hint| hint.refuted)))
+    }
+
+    pub(super) fn leaderless_for(&self, group: GroupId) -> Option<Duration> {
+        if let Some(replica) = self.replicas.get(group) {
+            return replica.leaderless_for();
+        }
+        let known = self.leader(group).is_some();
+        let mut hints = self.hints.lock();
+        let hint = hints.entry(group).or_default();
+        if known {
+            hint.leaderless_since = None;
+            return None;
+        }
+        Some(hint.leaderless_since.get_or_insert_with(Instant::now).elapsed())
+    }
+
+    /// `node` answered as the leader.
+    pub(super) fn answered(&self, group: GroupId, node: NodeId) {
+        if node == self.node || self.replicas.get(group).is_some() {
+            return;
+        }
+        let mut hints = self.hints.lock();
+        let hint = hints.entry(group).or_default();
+        hint.leader = Some(node);
+        hint.leaderless_since = None;
+    }
+
+    /// `node` said that `leader` leads.
+    pub(super) fn redirected(&self, group: GroupId, node: NodeId, leader: Option<NodeId>) {
+        if leader == Some(node) {
+            return;
+        }
+        self.forget(group, node);
+        let mut hints = self.hints.lock();
+        let hint = hints.entry(group).or_default();
+        if leader.is_some() {
+            hint.leader = leader;
+            hint.leaderless_since = None;
+        }
+    }
+
+    /// `node` could not be reached, or went away in mid-call.
+    pub(super) fn lost(&self, group: GroupId, node: NodeId) {
+        self.forget(group, node);
+    }
+
+    fn forget(&self, group: GroupId, node: NodeId) {
+        let view = self.meta.view();
+        let mut hints = self.hints.lock();
+        let hint = hints.entry(group).or_default();
+        if hint.leader == Some(node) {
+            hint.leader = None;
+        }
+        if let Some(record) = view.broker_groups.get(&group.0)
+            && record.leader_node == node.0
+        {
+            hint.refuted = Some((record.leader_node, record.leader_term));
+        }
+        hint.leaderless_since.get_or_insert_with(Instant::now);
+    }
+
+    /// Resolves when the leader of `group` may have changed.
+    pub(super) fn subscribe(&self, group: GroupId) -> Change {
+        let leadership = self.replicas.get(group).map(|replica| {
+            let mut watch = replica.leadership();
+            watch.mark_unchanged();
+            watch
+        });
+        let mut meta = self.meta.changed();
+        meta.mark_unchanged();
+        Change { leadership, meta }
+    }
+}
+
+/// See [`LeaderTable::subscribe`].
+pub(super) struct Change {
+    leadership: Option<watch::Receiver<Leadership>>,
+    meta: watch::Receiver<u64>,
+}
+
+impl Change {
+    /// Waits for the change; pends for ever once the senders are gone.
+    pub(super) async fn changed(&mut self) {
+        let closed = match &mut self.leadership {
+            Some(leadership) => leadership.changed().await.is_err(),
+            None => self.meta.changed().await.is_err(),
+        };
+        if closed {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn recorded(view: &MetaView, group: GroupId, refuted: Option<(u32, u64)>) -> Option<NodeId> {
+    let record = view.broker_groups.get(&group.0)?;
+    let stands = record.leader_node != 0 && refuted != Some((record.leader_node, record.leader_term));
+    stands.then_some(NodeId(record.leader_node))
+}
+
+fn any_replica(view: &MetaView, group: GroupId, hint: &mut Hint, avoid: Option<NodeId>) -> Option<NodeId> {
+    let record = view.broker_groups.get(&group.0)?;
+    let nodes: Vec<NodeId> =
+        record.replicas.iter().map(|id| ReplicaId::from_u64(*id).node).filter(|node| Some(*node) != avoid).collect();
+    hint.turn = hint.turn.wrapping_add(1);
+    nodes.get(hint.turn % nodes.len().max(1)).copied()
+}

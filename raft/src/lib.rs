@@ -1,1 +1,60 @@
-//! raftmq raft.
+//! Raft groups: the only crate that knows which Raft library is inside.
+//!
+//! A [`RaftNode`] hosts any number of groups on a runtime of its own and serves the peer port. Each [`Group`] ties a
+//! [`Machine`] (what commands mean) to a [`raftmq_store::commit_log::CommitLog`] (where they lie): commands that are
+//! proposed at the same time share one log entry, which is acknowledged when a majority has it on disk and the machine
+//! here has applied it.
+//!
+//! What this crate promises to the rest: votes and log writes keep one order on disk; nothing is applied before it is
+//! durable here; a leader is `ready` only when it applied an entry of its own term; a read barrier never rests on a
+//! lease; every peer call names its cluster and both nodes.
+
+mod adaptor;
+mod bookkeeping;
+mod codec;
+mod config;
+mod durable;
+mod early_election;
+mod errors;
+mod fatal;
+mod group;
+mod identity;
+mod leadership;
+mod liveness;
+mod log_store;
+mod machine;
+mod network;
+mod node;
+mod options;
+mod peers;
+mod proposer;
+mod service;
+mod status;
+mod transfer;
+mod types;
+mod wire;
+
+pub use errors::{InitializeError, OpenError, ProposeError, ServeError, TransferError};
+pub use fatal::FatalError;
+pub use group::Group;
+pub use identity::{PeerClientInterceptor, PeerIdentity, PeerServerInterceptor};
+pub use leadership::Leadership;
+pub use machine::{Entry, Machine};
+pub use network::PeerChannel;
+pub use node::RaftNode;
+pub use options::{
+    ENTRY_BYTES_HARD_MAX, ENTRY_BYTES_MAX, GroupOptions, PIPELINE_DEPTH, QUEUE_BYTES_MAX, QUEUE_COUNT_MAX,
+    RaftNodeOptions,
+};
+pub use peers::{PeerAddresses, PeerState};
+pub use raftmq_store::commit_log::CommitLogOptions;
+pub use status::{GroupStatus, Role};
+
+/// For this crate's own tests of the storage contract; not part of the interface.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::adaptor::Adaptor;
+    pub use crate::fatal::FatalReport;
+    pub use crate::log_store::LogStore;
+    pub use crate::types::{Payload, TypeConfig};
+}

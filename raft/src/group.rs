@@ -1,0 +1,152 @@
+//! A replica of a group, for those who propose and ask.
+
+use crate::early_election::Alarms;
+use crate::errors::{InitializeError, ProposeError, TransferError};
+use crate::leadership::Leadership;
+use crate::liveness::Liveness;
+use crate::peers::PeerState;
+use crate::proposer::Proposer;
+use crate::status::{self, GroupStatus};
+use crate::transfer::Transfer;
+use crate::types::{Raft, log_id};
+use bytes::Bytes;
+use openraft::ReadPolicy;
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{InitializeError as RaftInitializeError, LinearizableReadError, RaftError};
+use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
+use raftmq_store::commit_log::CommitLog;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// A handle of one replica. Clones are cheap and share the replica; futures may be dropped at any time without harm to
+/// other calls. Deadlines are the caller's business.
+#[derive(Clone)]
+pub struct Group(Arc<Core>);
+
+pub(crate) struct Core {
+    pub(crate) group: GroupId,
+    pub(crate) replica: ReplicaId,
+    pub(crate) raft: Raft,
+    pub(crate) log: CommitLog,
+    pub(crate) proposer: Proposer,
+    pub(crate) transfer: Transfer,
+    pub(crate) leadership: watch::Receiver<Leadership>,
+    pub(crate) liveness: Liveness,
+    pub(crate) alarms: Alarms,
+}
+
+impl Group {
+    pub(crate) fn new(core: Arc<Core>) -> Group {
+        Group(core)
+    }
+
+    /// The group.
+    #[must_use]
+    pub fn id(&self) -> GroupId {
+        self.0.group
+    }
+
+    /// This replica.
+    #[must_use]
+    pub fn replica(&self) -> ReplicaId {
+        self.0.replica
+    }
+
+    /// Proposes one encoded command and answers its outcome after a majority has it on disk and it is applied here.
+    ///
+    /// # Errors
+    /// See [`ProposeError`]: only after `Unknown` the command may be in the log. A dropped future leaves the same doubt.
+    pub async fn propose(&self, command: Bytes) -> Result<Bytes, ProposeError> {
+        let mut outcomes = self.0.proposer.propose(vec![command]).await?;
+        outcomes.pop().ok_or(ProposeError::Unknown)
+    }
+
+    /// Like [`Group::propose`] for commands that share one entry; outcomes come in the same order.
+    ///
+    /// # Errors
+    /// As for [`Group::propose`], for all commands together.
+    pub async fn propose_many(&self, commands: Vec<Bytes>) -> Result<Vec<Bytes>, ProposeError> {
+        self.0.proposer.propose(commands).await
+    }
+
+    /// Returns when everything that was acknowledged before the call is applied here, provided that this replica still
+    /// leads: it asks a majority (ReadIndex) and never trusts a lease.
+    ///
+    /// # Errors
+    /// `NotLeader`, `NotReady` or `Stopped`.
+    pub async fn read_barrier(&self) -> Result<(), ProposeError> {
+        let hints = self.0.proposer.hints();
+        hints.check()?;
+        match self.0.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
+            Ok(_) => Ok(()),
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
+                Err(hints.not_leader(&forward))
+            }
+            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => Err(ProposeError::NotReady),
+            Err(RaftError::Fatal(_)) => Err(ProposeError::Stopped),
+        }
+    }
+
+    /// Hands leadership to `to`, or to the most advanced living voter, and answers the node that leads then. Proposals
+    /// wait meanwhile and are then answered `NotLeader` with that node: no call is lost.
+    ///
+    /// # Errors
+    /// See [`TransferError`].
+    pub async fn transfer_leader(&self, to: Option<NodeId>) -> Result<NodeId, TransferError> {
+        let liveness = &self.0.liveness;
+        self.0.transfer.run(to, |node| liveness.state(node) == PeerState::Alive).await
+    }
+
+    /// Writes the group's first membership. To be called once in a group's life, on one replica with an empty log.
+    ///
+    /// # Errors
+    /// `NotAllowed` when there is a history already, which makes a repeated call harmless.
+    pub async fn initialize(&self, voters: &[ReplicaId]) -> Result<(), InitializeError> {
+        let members: BTreeMap<u64, ()> = voters.iter().map(|replica| (replica.to_u64(), ())).collect();
+        self.0.raft.initialize(members).await.map_err(|error| match error {
+            RaftError::APIError(RaftInitializeError::NotAllowed(_)) => InitializeError::NotAllowed,
+            RaftError::APIError(RaftInitializeError::NotInMembers(_)) => InitializeError::NotAVoter,
+            RaftError::Fatal(_) => InitializeError::Stopped,
+        })
+    }
+
+    /// Follows who leads, and whether this replica may serve.
+    #[must_use]
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.0.leadership.clone()
+    }
+
+    /// This replica at this moment.
+    #[must_use]
+    pub fn status(&self) -> GroupStatus {
+        status::of(&self.0.raft)
+    }
+
+    /// The replica's log, for reading.
+    #[must_use]
+    pub fn log(&self) -> &CommitLog {
+        &self.0.log
+    }
+
+    /// Takes a snapshot of what is applied here and forgets the log up to it, on this replica only. A replica that needs
+    /// what was forgotten gets the snapshot.
+    ///
+    /// # Errors
+    /// `Stopped`; `NotReady` when nothing is applied yet.
+    pub async fn compact(&self) -> Result<(), ProposeError> {
+        let raft = &self.0.raft;
+        let mut metrics = raft.metrics();
+        let applied = metrics.borrow_watched().last_applied.ok_or(ProposeError::NotReady)?;
+        raft.trigger().snapshot().await.map_err(|_| ProposeError::Stopped)?;
+        while metrics.borrow_and_update().snapshot < Some(applied) {
+            metrics.changed().await.map_err(|_| ProposeError::Stopped)?;
+        }
+        raft.trigger().purge_log(applied.index).await.map_err(|_| ProposeError::Stopped)?;
+        while metrics.borrow_and_update().purged.map(|id| id.index) < Some(applied.index) {
+            metrics.changed().await.map_err(|_| ProposeError::Stopped)?;
+        }
+        debug_assert!(self.0.log.purged().map(log_id) >= Some(applied));
+        Ok(())
+    }
+}

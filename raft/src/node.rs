@@ -1,0 +1,247 @@
+//! A node: its runtime, its peer port, its replicas.
+
+mod open;
+
+use crate::early_election;
+use crate::errors::{OpenError, ServeError};
+use crate::fatal::{FatalError, FatalReport};
+use crate::group::{Core, Group};
+use crate::identity::PeerIdentity;
+use crate::liveness::{DEATHS_MAX, Liveness};
+use crate::machine::Machine;
+use crate::network::{CONNECTION_WINDOW_BYTES, MESSAGE_BYTES_MAX, PeerChannel, PeerLinks, STREAM_WINDOW_BYTES};
+use crate::options::{GroupOptions, RaftNodeOptions};
+use crate::peers::PeerState;
+use crate::service::{RaftService, Replicas};
+use parking_lot::Mutex;
+use raftmq_model::ids::{GroupId, NodeId};
+use raftmq_proto::raft::raft_server::RaftServer;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::codegen::InterceptedService;
+use tonic::service::Routes;
+use tonic::transport::Server;
+
+/// A peer connection that answers no pings is closed.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(4);
+/// HTTP/2 frame size on the peer port.
+const FRAME_BYTES_MAX: u32 = 1 << 20;
+
+/// Hosts this node's replicas of any number of groups, on a runtime of its own.
+pub struct RaftNode {
+    shared: Arc<Shared>,
+    runtime: Mutex<Option<Runtime>>,
+    handle: Handle,
+}
+
+/// What tasks of the node share.
+pub(crate) struct Shared {
+    pub(crate) options: RaftNodeOptions,
+    pub(crate) identity: PeerIdentity,
+    pub(crate) links: Arc<PeerLinks>,
+    pub(crate) replicas: Replicas,
+    pub(crate) liveness: Liveness,
+    pub(crate) groups: Mutex<BTreeMap<GroupId, Arc<Core>>>,
+    pub(crate) fatal: FatalReport,
+    pub(crate) closing: Arc<AtomicBool>,
+    /// Tells this process from the one before it.
+    boot: u64,
+}
+
+impl RaftNode {
+    /// Starts the runtime and the death detector. Nothing is served before [`RaftNode::serve_peers`].
+    ///
+    /// # Errors
+    /// When threads cannot be made.
+    pub fn start(options: RaftNodeOptions) -> io::Result<RaftNode> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(options.threads_count.max(1))
+            .thread_name_fn(thread_name)
+            .enable_all()
+            .build()?;
+        let handle = runtime.handle().clone();
+        let identity = PeerIdentity::new(options.node, &options.cluster_id);
+        let (deaths, died) = mpsc::channel(DEATHS_MAX);
+        let shared = Arc::new(Shared {
+            links: PeerLinks::new(options.peers.clone(), identity.clone()),
+            replicas: Replicas::new(options.replica()),
+            liveness: Liveness::new(deaths),
+            groups: Mutex::default(),
+            fatal: FatalReport::default(),
+            closing: Arc::new(AtomicBool::new(false)),
+            boot: rand::random(),
+            identity,
+            options,
+        });
+        handle.spawn(follow_peers(Arc::clone(&shared)));
+        handle.spawn(handle_deaths(Arc::clone(&shared), died));
+        Ok(RaftNode { shared, runtime: Mutex::new(Some(runtime)), handle })
+    }
+
+    /// Opens this node's replica of a group: recovers its log, restores its machine and joins the group.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn open_group(&self, options: GroupOptions, machine: Box<dyn Machine>) -> Result<Group, OpenError> {
+        let open = open::open(Arc::clone(&self.shared), options, machine);
+        self.handle.spawn(Box::pin(open)).await.map_err(|_| OpenError::Stopped)?
+    }
+
+    /// The open replica of a group.
+    #[must_use]
+    pub fn group(&self, group: GroupId) -> Option<Group> {
+        self.shared.groups.lock().get(&group).cloned().map(Group::new)
+    }
+
+    /// Serves the peer port on `listener`: the Raft service and `extra`, whose handlers run on the Raft runtime too and
+    /// so must not block it. The extra services check who calls by themselves: [`RaftNode::identity`].
+    ///
+    /// # Errors
+    /// When the listener cannot be used.
+    pub async fn serve_peers(&self, listener: std::net::TcpListener, extra: Routes) -> Result<(), ServeError> {
+        let address = listener.local_addr().map_or_else(|_| "an unknown address".to_owned(), |at| at.to_string());
+        let failed = |source| ServeError::Listen { address, source };
+        let shared = Arc::clone(&self.shared);
+        let serve = self.handle.spawn(async move {
+            listener.set_nonblocking(true)?;
+            let listener = TcpListener::from_std(listener)?;
+            tokio::spawn(serve(shared, listener, extra));
+            Ok(())
+        });
+        serve.await.map_err(|_| ServeError::Stopped)?.map_err(failed)
+    }
+
+    /// This node's name among its peers, for services on the peer port and calls to them.
+    #[must_use]
+    pub fn identity(&self) -> &PeerIdentity {
+        &self.shared.identity
+    }
+
+    /// A connection of its own to a peer, for other services. It connects when first used and again after it broke.
+    #[must_use]
+    pub fn channel(&self, node: NodeId) -> PeerChannel {
+        let _runtime = self.handle.enter();
+        self.shared.links.to(node).channel()
+    }
+
+    /// Follows which peers' processes answer.
+    #[must_use]
+    pub fn peers_alive(&self) -> watch::Receiver<BTreeMap<NodeId, PeerState>> {
+        self.shared.liveness.watch()
+    }
+
+    /// Connects to a peer that were tried since the start, successful or not.
+    #[must_use]
+    pub fn peer_connects_count(&self, node: NodeId) -> u64 {
+        self.shared.links.to(node).attempts_count()
+    }
+
+    /// Becomes `Some` when a group cannot go on: the process has to exit and leave the rest to its peers.
+    #[must_use]
+    pub fn fatal(&self) -> watch::Receiver<Option<FatalError>> {
+        self.shared.fatal.watch()
+    }
+
+    /// The Raft runtime, for tasks that belong on it.
+    #[must_use]
+    pub fn runtime(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Stops all replicas in order, then the runtime. Leadership is not handed over: see [`Group::transfer_leader`].
+    pub async fn shutdown(&self) {
+        self.shared.closing.store(true, Ordering::Relaxed);
+        self.shared.replicas.clear();
+        let groups = std::mem::take(&mut *self.shared.groups.lock());
+        for core in groups.into_values() {
+            if core.raft.shutdown().await.is_err() {
+                tracing::warn!(group = core.group.0, "the Raft task had failed before it was stopped");
+            }
+        }
+        self.kill();
+    }
+
+    /// Stops everything at once, as a crash would: peers see closed connections. What the log was told to write is
+    /// still written.
+    pub fn kill(&self) {
+        self.shared.closing.store(true, Ordering::Relaxed);
+        if let Some(runtime) = self.runtime.lock().take() {
+            runtime.shutdown_background();
+        }
+        self.shared.replicas.clear();
+        self.shared.groups.lock().clear();
+    }
+}
+
+impl Drop for RaftNode {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn thread_name() -> String {
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    format!("raft-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+async fn serve(shared: Arc<Shared>, listener: TcpListener, extra: Routes) {
+    let raft = RaftServer::new(RaftService::new(shared.replicas.clone(), shared.boot))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let raft = InterceptedService::new(raft, shared.identity.server());
+    let connections = TcpListenerStream::new(listener)
+        .map(|connection| connection.and_then(|stream| stream.set_nodelay(true).map(|()| stream)));
+    let server = Server::builder()
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES_MAX)
+        .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
+        .add_routes(extra.add_service(raft))
+        .serve_with_incoming(connections);
+    if let Err(error) = server.await {
+        tracing::error!("the peer port is not served any more: {error}");
+    }
+}
+
+/// Starts a death detector for each peer that has an address.
+async fn follow_peers(shared: Arc<Shared>) {
+    let mut addresses = shared.options.peers.watch();
+    let mut tasks = BTreeMap::new();
+    loop {
+        let peers: Vec<NodeId> = addresses.borrow_and_update().keys().copied().collect();
+        tasks.retain(|node, task: &mut tokio::task::AbortHandle| {
+            let stays = peers.contains(node);
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        for node in peers.into_iter().filter(|node| *node != shared.options.node) {
+            let (liveness, link) = (shared.liveness.clone(), shared.links.to(node));
+            tasks.entry(node).or_insert_with(|| tokio::spawn(liveness.follow(link)).abort_handle());
+        }
+        if addresses.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn handle_deaths(shared: Arc<Shared>, mut died: mpsc::Receiver<NodeId>) {
+    while let Some(node) = died.recv().await {
+        let groups: Vec<Arc<Core>> = shared.groups.lock().values().cloned().collect();
+        for core in groups {
+            let (links, liveness) = (Arc::clone(&shared.links), shared.liveness.clone());
+            tokio::spawn(early_election::run(core, links, node, move |peer| liveness.state(peer)));
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Opens one replica.
+
+use super::Shared;
+use crate::adaptor::Adaptor;
+use crate::config::config;
+use crate::early_election::Alarms;
+use crate::errors::OpenError;
+use crate::group::{Core, Group};
+use crate::leadership::{Follow, Leadership};
+use crate::log_store::LogStore;
+use crate::machine::Machine;
+use crate::network::Network;
+use crate::options::GroupOptions;
+use crate::proposer::Proposer;
+use crate::transfer::Transfer;
+use crate::types::Raft;
+use raftmq_model::ids::GroupId;
+use raftmq_store::commit_log::{CommitLog, CommitLogOptions};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+struct Parts {
+    log: CommitLog,
+    store: LogStore,
+    adaptor: Adaptor,
+}
+
+pub(super) async fn open(
+    shared: Arc<Shared>,
+    options: GroupOptions,
+    machine: Box<dyn Machine>,
+) -> Result<Group, OpenError> {
+    let group = options.group;
+    if shared.groups.lock().contains_key(&group) {
+        return Err(OpenError::AlreadyOpen(group));
+    }
+    let parts = parts(&shared, group, options.log.clone(), machine).await?;
+    let replica = shared.options.replica();
+    let config = config(&shared.options, group)?;
+    let applied_term = parts.adaptor.applied_term();
+    let network = Network::new(group, Arc::clone(&shared.links));
+    let raft = Raft::new(replica.to_u64(), config, network, parts.store, parts.adaptor).await;
+    let raft = raft.map_err(|error| OpenError::Raft { group, reason: error.to_string() })?;
+
+    let (sender, leadership) = watch::channel(Leadership::default());
+    let follow = Follow {
+        group,
+        raft: raft.clone(),
+        applied_term,
+        sender,
+        fatal: shared.fatal.clone(),
+        closing: Arc::clone(&shared.closing),
+    };
+    tokio::spawn(follow.run());
+    let clock = Arc::clone(&shared.options.clock);
+    let proposer = Proposer::start(&options, replica.node, raft.clone(), clock, leadership.clone());
+    let core = Arc::new(Core {
+        group,
+        replica,
+        log: parts.log,
+        transfer: Transfer::new(replica.node, raft.clone(), proposer.clone(), leadership.clone()),
+        proposer,
+        leadership,
+        liveness: shared.liveness.clone(),
+        alarms: Alarms::default(),
+        raft,
+    });
+    shared.groups.lock().insert(group, Arc::clone(&core));
+    shared.replicas.insert(group, core.raft.clone());
+    Ok(Group::new(core))
+}
+
+/// Recovers the log and the state; that is file IO.
+async fn parts(
+    shared: &Shared,
+    group: GroupId,
+    log: CommitLogOptions,
+    machine: Box<dyn Machine>,
+) -> Result<Parts, OpenError> {
+    let fatal = shared.fatal.clone();
+    let parts = tokio::task::spawn_blocking(move || {
+        let (log, recovered) = CommitLog::open(log).map_err(|source| OpenError::Log { group, source })?;
+        if recovered.torn_bytes > 0 {
+            tracing::info!(group = group.0, bytes = recovered.torn_bytes, "cut a torn tail off the log");
+        }
+        let state = |source| OpenError::State { group, source };
+        let store = LogStore::new(log.clone(), &recovered).map_err(state)?;
+        let adaptor = Adaptor::restore(group, machine, store.clone(), fatal).map_err(state)?;
+        Ok(Parts { log, store, adaptor })
+    });
+    parts.await.map_err(|_| OpenError::Stopped)?
+}

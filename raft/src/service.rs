@@ -1,0 +1,183 @@
+//! The server side of the peer port: hands calls to the group that they are for.
+
+use crate::types::{Raft, Snapshot, SnapshotMeta, TypeConfig};
+use crate::wire;
+use bytes::{Bytes, BytesMut};
+use futures::stream::{self, BoxStream, Stream, StreamExt};
+use openraft::raft::{AppendEntriesRequest, StreamAppendResult};
+use parking_lot::RwLock;
+use raftmq_model::ids::{GroupId, ReplicaId};
+use raftmq_proto::raft as pb;
+use raftmq_proto::raft::raft_server;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Bytes of a snapshot that a replica takes.
+const SNAPSHOT_BYTES_MAX: usize = 1 << 30;
+
+/// The replicas that answer here.
+#[derive(Clone)]
+pub(crate) struct Replicas {
+    replica: ReplicaId,
+    groups: Arc<RwLock<BTreeMap<u32, Raft>>>,
+}
+
+impl Replicas {
+    pub(crate) fn new(replica: ReplicaId) -> Replicas {
+        Replicas { replica, groups: Arc::default() }
+    }
+
+    pub(crate) fn insert(&self, group: GroupId, raft: Raft) {
+        self.groups.write().insert(group.0, raft);
+    }
+
+    pub(crate) fn clear(&self) {
+        self.groups.write().clear();
+    }
+
+    #[allow(clippy::result_large_err)] // what tonic's handlers answer
+    fn find(&self, group_id: u32, to_replica: u64) -> Result<Raft, Status> {
+        if to_replica != self.replica.to_u64() {
+            let meant = ReplicaId::from_u64(to_replica);
+            let sentence = format!("this is replica {}, the call is for replica {meant}", self.replica);
+            return Err(Status::failed_precondition(sentence));
+        }
+        let raft = self.groups.read().get(&group_id).cloned();
+        raft.ok_or_else(|| Status::not_found(format!("group {group_id} has no replica here")))
+    }
+}
+
+/// The service `raftmq.raft.v1.Raft`.
+#[derive(Clone)]
+pub(crate) struct RaftService {
+    replicas: Replicas,
+    boot: u64,
+}
+
+impl RaftService {
+    /// `boot` tells this process from the one before it.
+    pub(crate) fn new(replicas: Replicas, boot: u64) -> RaftService {
+        RaftService { replicas, boot }
+    }
+}
+
+#[tonic::async_trait]
+impl raft_server::Raft for RaftService {
+    type AppendStream = BoxStream<'static, Result<pb::AppendReply, Status>>;
+    type PingStream = BoxStream<'static, Result<pb::PingFrame, Status>>;
+
+    async fn append(
+        &self,
+        request: Request<Streaming<pb::AppendRequest>>,
+    ) -> Result<Response<Self::AppendStream>, Status> {
+        let mut messages = request.into_inner();
+        let Some(first) = messages.message().await? else {
+            return Ok(Response::new(Box::pin(stream::empty())));
+        };
+        let (group_id, to_replica) = (first.group_id, first.to_replica);
+        let raft = self.replicas.find(group_id, to_replica)?;
+        let messages = stream::once(std::future::ready(Ok(first))).chain(messages);
+        let results = raft.stream_append(append_requests(messages, group_id, to_replica));
+        let replies = results.map(|result| match result {
+            Ok(result) => Ok(wire::from_append_result(&result)),
+            Err(fatal) => Err(Status::unavailable(fatal.to_string())),
+        });
+        Ok(Response::new(Box::pin(replies)))
+    }
+
+    async fn heartbeat(&self, request: Request<pb::AppendRequest>) -> Result<Response<pb::AppendReply>, Status> {
+        let message = request.into_inner();
+        let raft = self.replicas.find(message.group_id, message.to_replica)?;
+        let request = wire::to_append(message).map_err(invalid)?;
+        let previous = request.prev_log_id;
+        let last = request.entries.last().map(|entry| entry.log_id).or(previous);
+        let response = raft.append_entries(request).await.map_err(unavailable)?;
+        let result: StreamAppendResult<TypeConfig> = response.into_stream_result(previous, last);
+        Ok(Response::new(wire::from_append_result(&result)))
+    }
+
+    async fn vote(&self, request: Request<pb::VoteRequest>) -> Result<Response<pb::VoteReply>, Status> {
+        let message = request.into_inner();
+        let raft = self.replicas.find(message.group_id, message.to_replica)?;
+        let response = raft.vote(wire::to_vote_request(message).map_err(invalid)?).await.map_err(unavailable)?;
+        Ok(Response::new(wire::from_vote_response(&response)))
+    }
+
+    async fn pre_vote(&self, request: Request<pb::VoteRequest>) -> Result<Response<pb::VoteReply>, Status> {
+        let message = request.into_inner();
+        let raft = self.replicas.find(message.group_id, message.to_replica)?;
+        let response = raft.pre_vote(wire::to_vote_request(message).map_err(invalid)?).await.map_err(unavailable)?;
+        Ok(Response::new(wire::from_vote_response(&response)))
+    }
+
+    async fn snapshot(
+        &self,
+        request: Request<Streaming<pb::SnapshotChunk>>,
+    ) -> Result<Response<pb::SnapshotReply>, Status> {
+        let mut chunks = request.into_inner();
+        let head = chunks.message().await?.ok_or_else(|| Status::invalid_argument("the snapshot has no head"))?;
+        let raft = self.replicas.find(head.group_id, head.to_replica)?;
+        let vote = wire::to_vote(head.vote).map_err(invalid)?;
+        let meta: SnapshotMeta = serde_json::from_slice(&head.meta).map_err(|error| invalid(error.into()))?;
+        let snapshot = Snapshot { meta, snapshot: collect(chunks).await? };
+        let response = raft.install_full_snapshot(vote, snapshot).await.map_err(unavailable)?;
+        Ok(Response::new(pb::SnapshotReply { vote: Some(wire::from_vote(&response.vote)) }))
+    }
+
+    async fn transfer_leader(
+        &self,
+        request: Request<pb::TransferLeaderRequest>,
+    ) -> Result<Response<pb::TransferLeaderReply>, Status> {
+        let message = request.into_inner();
+        let raft = self.replicas.find(message.group_id, message.to_replica)?;
+        let response = raft.handle_transfer_leader(wire::to_transfer(message).map_err(invalid)?).await;
+        response.map_err(unavailable)?.map_err(|refusal| Status::aborted(refusal.to_string()))?;
+        Ok(Response::new(pb::TransferLeaderReply {}))
+    }
+
+    async fn ping(&self, request: Request<Streaming<pb::PingFrame>>) -> Result<Response<Self::PingStream>, Status> {
+        let boot = self.boot;
+        let echo = move |frame: pb::PingFrame| pb::PingFrame { sequence: frame.sequence, boot };
+        Ok(Response::new(Box::pin(request.into_inner().map(move |frame| frame.map(echo)))))
+    }
+}
+
+/// The requests of one append stream; it ends at the first that is broken or for another replica.
+fn append_requests(
+    messages: impl Stream<Item = Result<pb::AppendRequest, Status>> + Send + 'static,
+    group_id: u32,
+    to_replica: u64,
+) -> impl Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'static {
+    let requests = messages.map(move |message| {
+        let message = message.map_err(io::Error::other)?;
+        if (message.group_id, message.to_replica) != (group_id, to_replica) {
+            return Err(io::Error::other("an append stream changed its group"));
+        }
+        wire::to_append(message)
+    });
+    requests.scan((), move |(), request| {
+        let request = request.inspect_err(|error| tracing::debug!(group_id, "an append stream ends: {error}"));
+        std::future::ready(request.ok())
+    })
+}
+
+async fn collect(mut chunks: Streaming<pb::SnapshotChunk>) -> Result<Bytes, Status> {
+    let mut data = BytesMut::new();
+    while let Some(chunk) = chunks.message().await? {
+        if data.len() + chunk.data.len() > SNAPSHOT_BYTES_MAX {
+            return Err(Status::resource_exhausted(format!("a snapshot has more than {SNAPSHOT_BYTES_MAX} bytes")));
+        }
+        data.extend_from_slice(&chunk.data);
+    }
+    Ok(data.freeze())
+}
+
+fn invalid(error: io::Error) -> Status {
+    Status::invalid_argument(error.to_string())
+}
+
+fn unavailable(error: impl std::fmt::Display) -> Status {
+    Status::unavailable(error.to_string())
+}

@@ -25,7 +25,7 @@ pub(super) async fn beat(shared: Arc<Shared>, interval: Duration) {
 }
 
 async fn beat_once(shared: &Shared, at: usize) -> bool {
-    let Some(mut client) = shared.peers.client(at) else { return false };
+    let Some(mut client) = shared.peers.at(at) else { return false };
     let call = client.heartbeat(HeartbeatRequest { node_id: shared.node.0 });
     matches!(tokio::time::timeout(Duration::from_millis(ATTEMPT_MS_MAX), call).await, Ok(Ok(_)))
 }

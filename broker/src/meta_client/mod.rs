@@ -26,6 +26,7 @@ use tokio::sync::Semaphore;
 use tokio::sync::watch as tokio_watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tonic::service::Routes;
 
 /// Proposals of this node under way at a time; more wait their turn, within their deadline.
 const PROPOSAL_COUNT_MAX: usize = 64;
@@ -37,8 +38,10 @@ const CATCH_UP_MS_MAX: u64 = 2_000;
 pub struct MetaClientOptions {
     /// This node.
     pub node: NodeId,
-    /// The nodes with the namesrv role; the own one is asked first when it is among them.
+    /// The nodes with the namesrv role. The own one may be among them and is left out.
     pub namesrv: Vec<NodeId>,
+    /// The own node's service `raftmq.meta.v1.Meta` when it has the namesrv role: asked first, without a connection.
+    pub own_service: Option<Routes>,
     /// Gives the connections to peers.
     pub raft: Arc<RaftNode>,
     /// How often this node says that it lives, in milliseconds.
@@ -49,7 +52,7 @@ impl MetaClientOptions {
     /// Options with the default interval of heartbeats, 1000 ms.
     #[must_use]
     pub fn new(node: NodeId, namesrv: Vec<NodeId>, raft: Arc<RaftNode>) -> MetaClientOptions {
-        MetaClientOptions { node, namesrv, raft, heartbeat_interval_ms: 1_000 }
+        MetaClientOptions { node, namesrv, own_service: None, raft, heartbeat_interval_ms: 1_000 }
     }
 }
 
@@ -76,7 +79,7 @@ impl MetaClient {
     pub fn start(options: MetaClientOptions) -> Arc<MetaClient> {
         let shared = Arc::new(Shared {
             node: options.node,
-            peers: MetaPeers::new(options.node, options.namesrv, options.raft),
+            peers: MetaPeers::new(options.node, options.namesrv, options.own_service, options.raft),
             view: RwLock::new(Arc::new(MetaView::default())),
             revision: tokio_watch::Sender::new(0),
             proposals: Semaphore::new(PROPOSAL_COUNT_MAX),

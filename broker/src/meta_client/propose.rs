@@ -7,6 +7,7 @@ use bytes::Bytes;
 use prost::Message;
 use raftmq_model::meta::{MetaAnswer, MetaCommand, MetaOp, MetaOutcome, MetaView};
 use raftmq_proto::meta::ProposeRequest;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -19,7 +20,8 @@ const PAUSE_MS_MIN: u64 = 20;
 const PAUSE_MS_MAX: u64 = 500;
 
 /// What one failed attempt means.
-enum Failure {
+#[derive(Debug)]
+pub(super) enum Failure {
     /// Surely not proposed: try the next node.
     NotProposed,
     /// It may have been proposed: try the next node all the same, commands are idempotent.
@@ -98,7 +100,7 @@ impl Shared {
     }
 
     async fn propose_at(&self, at: usize, command: Bytes, deadline: Instant) -> Result<MetaOutcome, Failure> {
-        let Some(mut client) = self.peers.client(at) else { return Err(Failure::NotProposed) };
+        let Some(mut client) = self.peers.at(at) else { return Err(Failure::NotProposed) };
         let left = deadline.saturating_duration_since(Instant::now()).min(Duration::from_millis(ATTEMPT_MS_MAX));
         let timeout_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
         if timeout_ms == 0 {
@@ -106,7 +108,7 @@ impl Shared {
         }
         let call = client.propose(ProposeRequest { command, timeout_ms });
         let reply = match tokio::time::timeout(left, call).await {
-            Ok(Ok(reply)) => reply.into_inner(),
+            Ok(Ok(reply)) => reply,
             Ok(Err(status)) => return Err(failure(&status)),
             Err(_) => return Err(Failure::MaybeProposed),
         };
@@ -120,7 +122,7 @@ const REFUSED_WAIT_MS: u64 = 500;
 
 /// Statuses that a server sent have no source; those of a broken connection do, and say nothing about what the server
 /// has done, unless nobody listened.
-fn failure(status: &Status) -> Failure {
+pub(super) fn failure(status: &Status) -> Failure {
     let sent_by_server = std::error::Error::source(status).is_none();
     match status.code() {
         Code::InvalidArgument if sent_by_server => Failure::Final(MetaError::Refused(status.message().to_owned())),
@@ -134,7 +136,8 @@ fn nobody_listened(status: &Status) -> bool {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {
         if let Some(io) = error.downcast_ref::<std::io::Error>() {
-            return io.kind() == std::io::ErrorKind::ConnectionRefused;
+            // The connector's own: refused, a pause between connects, no address.
+            return matches!(io.kind(), ErrorKind::ConnectionRefused | ErrorKind::WouldBlock | ErrorKind::NotFound);
         }
         source = error.source();
     }

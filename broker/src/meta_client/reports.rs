@@ -34,7 +34,7 @@ impl LeaderReports {
     }
 
     /// Forgets reports that the view is past, and gives those that can be proposed: of groups that the view knows.
-    fn due(&self, view: &MetaView) -> Vec<ReportLeader> {
+    pub(super) fn due(&self, view: &MetaView) -> Vec<ReportLeader> {
         let mut pending = self.pending.lock();
         pending.retain(|group, (term, _)| {
             view.broker_groups.get(&group.0).is_none_or(|known| known.leader_term < *term)
@@ -60,7 +60,7 @@ pub(super) async fn deliver(shared: Arc<Shared>) {
         let mut cut_off = false;
         for report in shared.reports.due(&shared.view()) {
             let deadline = Instant::now() + Duration::from_millis(REPORT_MS_MAX);
-            match shared.propose(MetaOp::ReportLeader(report), deadline).await {
+            match shared.propose(MetaOp::ReportLeader(report.clone()), deadline).await {
                 Ok(_) => shared.reports.remove(&report),
                 Err(MetaError::Refused(sentence) | MetaError::NotFound(sentence)) => {
                     tracing::debug!(sentence, "a leader report was refused");

@@ -3,7 +3,6 @@
 use super::Shared;
 use prost::Message;
 use raftmq_model::meta::MetaChange;
-use raftmq_proto::meta::WatchRequest;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::Status;
@@ -49,14 +48,14 @@ enum Ended {
 async fn follow_once(shared: &Shared, at: usize) -> Ended {
     let mut events = false;
     let error = |error| Ended::Failed { events: false, error };
-    let Some(mut client) = shared.peers.client(at) else {
+    let Some(mut client) = shared.peers.at(at) else {
         return error(Status::unavailable("no namesrv node is configured"));
     };
     let silence = Duration::from_millis(SILENCE_MS_MAX);
     let late = |_| Status::deadline_exceeded("the stream is silent");
-    let opened = tokio::time::timeout(silence, client.watch(WatchRequest {})).await.map_err(late);
+    let opened = tokio::time::timeout(silence, client.watch()).await.map_err(late);
     let mut stream = match opened.and_then(|opened| opened) {
-        Ok(stream) => stream.into_inner(),
+        Ok(stream) => stream,
         Err(status) => return error(status),
     };
     let away = at.checked_rem(shared.peers.count()) != Some(0);

@@ -4,10 +4,12 @@ use super::MESSAGE_BYTES_MAX;
 use crate::liveness::Liveness;
 use crate::runtime::Hub;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use raftmq_model::ids::NodeId;
 use raftmq_proto::meta::meta_client::MetaClient;
 use raftmq_proto::meta::{HeartbeatRequest, ProposeRequest, ReadRequest};
 use raftmq_raft::{Group, Leadership, PeerChannel, ProposeError, RaftNode};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -47,6 +49,8 @@ pub(crate) struct Route {
     raft: Arc<RaftNode>,
     hub: Arc<Hub>,
     liveness: Arc<Liveness>,
+    /// One connection to each node that has led.
+    channels: Mutex<BTreeMap<NodeId, PeerChannel>>,
 }
 
 impl Route {
@@ -57,7 +61,7 @@ impl Route {
         hub: Arc<Hub>,
         liveness: Arc<Liveness>,
     ) -> Route {
-        Route { node, group, raft, hub, liveness }
+        Route { node, group, raft, hub, liveness, channels: Mutex::default() }
     }
 
     /// Has the leader answer `call`; holds it while there is none, until `deadline`. Ends with `UNAVAILABLE` when the
@@ -104,6 +108,10 @@ impl Route {
         }
     }
 
+    fn channel(&self, node: NodeId) -> PeerChannel {
+        self.channels.lock().entry(node).or_insert_with(|| self.raft.channel(node)).clone()
+    }
+
     /// Passes the call on, until it is answered or another leader is known (a node that hangs must not hold it).
     async fn there(
         &self,
@@ -112,7 +120,7 @@ impl Route {
         deadline: Instant,
         mut leadership: watch::Receiver<Leadership>,
     ) -> Result<Bytes, Failure> {
-        let client = MetaClient::new(self.raft.channel(leader)).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let client = MetaClient::new(self.channel(leader)).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let moved = leadership.wait_for(|now| now.leader.is_some_and(|now| now != leader));
         tokio::select! {
             answer = tokio::time::timeout_at(deadline, pass_on(client, call, deadline)) => match answer {

@@ -1,0 +1,133 @@
+//! Reading: recent entries from the tail cache, others from the mapped file.
+
+use std::io::{Error, ErrorKind, Result};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use raftmq_model::ids::PhysicalOffset;
+
+use super::StoredEntry;
+use super::index::Place;
+use super::state::{Shared, State};
+use crate::frame::{HEADER_BYTES, check_frame};
+use crate::io::IoFile;
+use crate::segment::{segment_base, segment_name};
+
+/// Where an entry's bytes are.
+enum Source {
+    Cache(Bytes),
+    /// A segment file, and whether the entry may still be truncated: then a slice of the map could change under its
+    /// reader, and the bytes are copied.
+    File(Arc<dyn IoFile>, bool),
+}
+
+fn source(state: &State, place: &Place, base: u64) -> Result<Source> {
+    if let Some(payload) = state.cached(place.index) {
+        return Ok(Source::Cache(payload.clone()));
+    }
+    let file = state.segments.get(&base).ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, format!("entry {} lies in a segment that is not there", place.index))
+    })?;
+    let may_go = state.committed.is_none_or(|(_, committed)| committed < place.index);
+    Ok(Source::File(Arc::clone(file), may_go))
+}
+
+fn stored(place: &Place, payload: Bytes) -> StoredEntry {
+    let payload_offset = PhysicalOffset(place.payload_offset());
+    StoredEntry { term: place.term, index: place.index, kind: place.kind, payload, payload_offset }
+}
+
+impl Shared {
+    pub(super) fn read(&self, from: u64, to_exclusive: u64, bytes_max: usize) -> Result<Vec<StoredEntry>> {
+        loop {
+            let (places, generation) = self.gather(from, to_exclusive, bytes_max)?;
+            let mut entries = Vec::with_capacity(places.len());
+            let mut damaged = None;
+            for (place, source) in places {
+                match self.payload(&place, source)? {
+                    Some(payload) => entries.push(stored(&place, payload)),
+                    None => {
+                        damaged = Some(place);
+                        break;
+                    }
+                }
+            }
+            let Some(place) = damaged else { return Ok(entries) };
+            // The entry may have been truncated while it was read; then there is no damage, and another answer.
+            let state = self.state.lock();
+            if state.generation == generation && state.index.get(place.index) == Some(place) {
+                return Err(self.damage(&place));
+            }
+        }
+    }
+
+    fn damage(&self, place: &Place) -> Error {
+        let base = segment_base(place.offset, self.options.segment_bytes_max);
+        let file = self.options.dir.join(crate::segment::SEGMENT_DIR).join(segment_name(base));
+        let at = place.offset - base;
+        Error::new(
+            ErrorKind::InvalidData,
+            format!("{} is damaged at byte {at} (entry {})", file.display(), place.index),
+        )
+    }
+
+    fn gather(&self, from: u64, to_exclusive: u64, bytes_max: usize) -> Result<(Vec<(Place, Source)>, u64)> {
+        let state = self.state.lock();
+        if let Some(error) = state.objection() {
+            return Err(error);
+        }
+        let (mut places, mut bytes) = (Vec::new(), 0);
+        for index in from.max(state.index.first())..to_exclusive.min(state.index.end()) {
+            let Some(place) = state.index.get(index) else { break };
+            bytes += place.payload_bytes as usize;
+            if bytes > bytes_max && !places.is_empty() {
+                break;
+            }
+            let base = segment_base(place.offset, self.options.segment_bytes_max);
+            places.push((place, source(&state, &place, base)?));
+        }
+        Ok((places, state.generation))
+    }
+
+    /// An entry's payload; `None` when the file does not hold the entry.
+    fn payload(&self, place: &Place, source: Source) -> Result<Option<Bytes>> {
+        let (file, may_go) = match source {
+            Source::Cache(payload) => return Ok(Some(payload)),
+            Source::File(file, may_go) => (file, may_go),
+        };
+        let base = segment_base(place.offset, self.options.segment_bytes_max);
+        let frame = file.bytes(place.offset - base, HEADER_BYTES + place.payload_bytes as usize)?;
+        let frame = if may_go { Bytes::copy_from_slice(&frame) } else { frame };
+        let header = check_frame(&frame, base, place.offset);
+        let intact = header.is_some_and(|header| {
+            (header.term, header.index, header.kind) == (place.term, place.index, Some(place.kind))
+        });
+        Ok(intact.then(|| frame.slice(HEADER_BYTES..)))
+    }
+
+    pub(super) fn record(&self, at: u64, len: u32) -> Result<Bytes> {
+        let nowhere = || Error::new(ErrorKind::NotFound, format!("no entry holds {len} bytes at offset {at}"));
+        let (place, base, source) = {
+            let state = self.state.lock();
+            if let Some(error) = state.objection() {
+                return Err(error);
+            }
+            let index = state.index.first_at(at.saturating_add(1)).checked_sub(1).ok_or_else(nowhere)?;
+            let place = state.index.get(index).ok_or_else(nowhere)?;
+            let base = segment_base(place.offset, self.options.segment_bytes_max);
+            let source = source(&state, &place, base)?;
+            (place, base, source)
+        };
+        let within = at.checked_sub(place.payload_offset()).ok_or_else(nowhere)?;
+        if within.saturating_add(u64::from(len)) > u64::from(place.payload_bytes) {
+            return Err(nowhere());
+        }
+        match source {
+            Source::Cache(payload) => Ok(payload.slice(within as usize..within as usize + len as usize)),
+            Source::File(file, may_go) => {
+                let bytes = file.bytes(at - base, len as usize)?;
+                Ok(if may_go { Bytes::copy_from_slice(&bytes) } else { bytes })
+            }
+        }
+    }
+}

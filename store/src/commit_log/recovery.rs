@@ -1,0 +1,314 @@
+//! Opening a log, and repairing what a crash left.
+//!
+//! All segments but the last were complete and durable before the next one was made, so damage in them is rot. In the
+//! last one the scan stops at the first frame that is not whole. Nothing but zeros from there on is the end of the log.
+//! Bytes within `write_bytes_max` of there can be a write that was not synced: a torn tail, cut. Bytes further on mean
+//! that something durable was damaged: the log does not open. (What this cannot tell apart: rot in the last
+//! `write_bytes_max` bytes looks like a torn tail.)
+//!
+//! Payload CRCs are checked in the last [`VERIFIED_SEGMENTS`] segments, header CRCs and the chain of indexes in all.
+
+use std::collections::BTreeMap;
+use std::io::Error;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::index::{EntryIndex, Place};
+use super::manifest::Manifest;
+use super::state::{Shared, State};
+use super::vote::{self, VoteFile};
+use super::writer::Writer;
+use super::zero_ahead::write_zeros;
+use super::{CommitLogOptions, EntryId, OpenError, Recovered};
+use crate::frame::{FrameHeader, HEADER_BYTES, check_frame};
+use crate::io::{Io, IoFile, OpenMode};
+use crate::segment::{SEGMENT_DIR, parse_segment_name, segment_base, segment_name};
+
+/// Segments from the end whose payloads are verified at open.
+const VERIFIED_SEGMENTS: usize = 2;
+/// Bytes read at a time when the end of a torn tail is looked for.
+const SEARCH_BYTES: usize = 1 << 16;
+
+type Opened<T> = Result<T, OpenError>;
+
+struct Recovery {
+    options: CommitLogOptions,
+    segment_dir: PathBuf,
+    manifest: Manifest,
+    segments: BTreeMap<u64, Arc<dyn IoFile>>,
+    index: EntryIndex,
+    /// The last entry that was read, purged or not.
+    last: Option<EntryId>,
+    /// Where its frame ends.
+    tail: u64,
+    torn_bytes: u64,
+}
+
+pub(super) fn open(options: CommitLogOptions) -> Opened<(Arc<Shared>, Writer, Recovered)> {
+    let dir = options.dir.clone();
+    if let Some(reason) = options.objection() {
+        return Err(OpenError::Options { dir, reason });
+    }
+    let failed = |source| OpenError::Io { dir: dir.clone(), source };
+    let segment_dir = dir.join(SEGMENT_DIR);
+    options.io.create_dir_all(&segment_dir).map_err(failed)?;
+    let manifest = load_or_begin(&options)?;
+    let loaded = VoteFile::load(&*options.io, &dir)?;
+    let (start, index) = (manifest.start, EntryIndex::starting_at(manifest.purged.map_or(0, |purged| purged.1 + 1)));
+    let segments = BTreeMap::new();
+    let mut recovery =
+        Recovery { options, segment_dir, manifest, segments, index, last: None, tail: start, torn_bytes: 0 };
+    recovery.open_segments()?;
+    recovery.scan()?;
+    recovery.check_purged()?;
+
+    let state = recovery.state(loaded.vote, loaded.committed);
+    let recovered = Recovered {
+        last: state.last(),
+        purged: state.purged,
+        vote: state.vote.clone(),
+        committed: state.committed,
+        torn_bytes: recovery.torn_bytes,
+    };
+    let (work, room) = (Condvar::new(), Condvar::new());
+    let shared = Arc::new(Shared { options: recovery.options, state: Mutex::new(state), work, room });
+    let writer = Writer::new(Arc::clone(&shared), loaded.vote_file).map_err(failed)?;
+    Ok((shared, writer, recovered))
+}
+
+/// The manifest; for a new log it is made, last of all, so that what precedes it is complete wherever there is one.
+fn load_or_begin(options: &CommitLogOptions) -> Opened<Manifest> {
+    let (io, dir) = (&*options.io, &options.dir);
+    let failed = |source| OpenError::Io { dir: dir.clone(), source };
+    if let Some(manifest) = Manifest::load(io, dir)? {
+        if manifest.segment_bytes != options.segment_bytes_max {
+            let (is, asked) = (manifest.segment_bytes, options.segment_bytes_max);
+            let reason = format!("its segments have {is} bytes and segment_bytes_max is {asked}; it cannot be changed");
+            return Err(OpenError::Options { dir: dir.clone(), reason });
+        }
+        return Ok(manifest);
+    }
+    if !io.list(&dir.join(SEGMENT_DIR)).map_err(failed)?.is_empty() {
+        let reason = "there are segments and no manifest".to_owned();
+        return Err(OpenError::Damaged { file: super::manifest::path(dir), offset: 0, reason });
+    }
+    if io.exists(&vote::path(dir)).map_err(failed)? && VoteFile::load(io, dir).is_ok_and(|loaded| loaded.vote.is_some())
+    {
+        let reason = "there is a vote and no manifest".to_owned();
+        return Err(OpenError::Damaged { file: super::manifest::path(dir), offset: 0, reason });
+    }
+    VoteFile::create(io, dir).map_err(failed)?;
+    let manifest = Manifest::new(options.segment_bytes_max);
+    manifest.save(io, dir).map_err(failed)?;
+    Ok(manifest)
+}
+
+impl Recovery {
+    fn io(&self) -> &dyn Io {
+        &*self.options.io
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        self.manifest.segment_bytes
+    }
+
+    fn failed(&self, source: Error) -> OpenError {
+        OpenError::Io { dir: self.options.dir.clone(), source }
+    }
+
+    fn damaged(&self, offset: u64, reason: impl Into<String>) -> OpenError {
+        let base = segment_base(offset, self.segment_bytes());
+        let file = self.segment_dir.join(segment_name(base));
+        OpenError::Damaged { file, offset: offset - base, reason: reason.into() }
+    }
+
+    /// Opens the segments of the log, and removes those that a purge or a reset left behind.
+    fn open_segments(&mut self) -> Opened<()> {
+        let mut bases = Vec::new();
+        for name in self.io().list(&self.segment_dir).map_err(|error| self.failed(error))? {
+            let base = parse_segment_name(&name).filter(|base| base.is_multiple_of(self.segment_bytes()));
+            let Some(base) = base else {
+                let reason = format!("{SEGMENT_DIR}/{name} is no segment of it");
+                return Err(OpenError::Options { dir: self.options.dir.clone(), reason });
+            };
+            bases.push(base);
+        }
+        let first = segment_base(self.manifest.start, self.segment_bytes());
+        let (kept, left): (Vec<u64>, Vec<u64>) =
+            bases.into_iter().partition(|base| *base >= first && !self.manifest.discard);
+        for base in left.iter().rev() {
+            self.remove_segment(*base)?;
+        }
+        if self.manifest.discard {
+            self.manifest.discard = false;
+            self.manifest.save(self.io(), &self.options.dir).map_err(|error| self.failed(error))?;
+        }
+        for (base, expected) in kept.iter().zip((first..).step_by(usize::try_from(self.segment_bytes()).unwrap_or(1))) {
+            if *base != expected {
+                return Err(self.damaged(expected, "the segment is missing"));
+            }
+            let path = self.segment_dir.join(segment_name(*base));
+            let file = self.io().open(&path, OpenMode::Write).map_err(|error| self.failed(error))?;
+            self.segments.insert(*base, file);
+        }
+        Ok(())
+    }
+
+    fn remove_segment(&mut self, base: u64) -> Opened<()> {
+        self.segments.remove(&base);
+        let removed = self.io().remove(&self.segment_dir.join(segment_name(base)));
+        removed.and_then(|()| self.io().sync_dir(&self.segment_dir)).map_err(|error| self.failed(error))
+    }
+
+    fn scan(&mut self) -> Opened<()> {
+        let bases: Vec<u64> = self.segments.keys().copied().collect();
+        let (count, segment) = (bases.len(), self.segment_bytes());
+        for (number, base) in bases.into_iter().enumerate() {
+            let Some(file) = self.segments.get(&base).cloned() else { continue };
+            let from = base.max(self.manifest.start);
+            let is_last = number + 1 == count;
+            let len = file.len().map_err(|error| self.failed(error))?;
+            if is_last && len < segment {
+                file.set_len(segment).map_err(|error| self.failed(error))?;
+            } else if len != segment {
+                return Err(self.damaged(base, format!("the segment has {len} bytes instead of {segment}")));
+            }
+            let verify = number + VERIFIED_SEGMENTS >= count;
+            let before = self.tail;
+            let stop = self.scan_segment(&*file, base, from, verify)?;
+            if is_last {
+                self.end_segment(&*file, base, stop)?;
+            } else if stop != base + segment {
+                return Err(self.damaged(stop, "a frame was expected there"));
+            }
+            if is_last && number > 0 && self.tail == before {
+                self.drop_empty_segment(base)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads frames; gives where the first one would be that is not there, the segment's end when it is complete.
+    fn scan_segment(&mut self, file: &dyn IoFile, base: u64, from: u64, verify: bool) -> Opened<u64> {
+        let end = base + self.segment_bytes();
+        let mut at = from;
+        while end - at >= HEADER_BYTES as u64 {
+            let Some(header) = self.frame(file, base, at, verify)? else { return Ok(at) };
+            let frame_end = at + header.frame_bytes();
+            let Some(kind) = header.kind else {
+                return Ok(if frame_end == end { end } else { at });
+            };
+            if frame_end > end || !self.follows(&header) {
+                return Ok(at);
+            }
+            let (term, index, payload_bytes) = (header.term, header.index, header.payload_bytes);
+            if self.manifest.purged.is_none_or(|(_, purged)| purged < index) {
+                self.index.push(Place { term, index, kind, offset: at, payload_bytes });
+            }
+            self.last = Some((term, index));
+            self.tail = frame_end;
+            at = frame_end;
+        }
+        Ok(if at == end || self.nonzero_end(file, at - base, end - base)?.is_none() { end } else { at })
+    }
+
+    fn follows(&self, header: &FrameHeader) -> bool {
+        match (self.last, self.manifest.purged) {
+            (Some((term, last)), _) => header.index == last + 1 && header.term >= term,
+            (None, Some((_, purged))) => header.index <= purged + 1,
+            (None, None) => true,
+        }
+    }
+
+    fn frame(&self, file: &dyn IoFile, base: u64, at: u64, verify: bool) -> Opened<Option<FrameHeader>> {
+        let bytes = file.bytes(at - base, HEADER_BYTES).map_err(|error| self.failed(error))?;
+        let header = bytes.first_chunk().and_then(|bytes| FrameHeader::decode(bytes, base, at));
+        let Some(header) = header else { return Ok(None) };
+        if header.frame_bytes() > base + self.segment_bytes() - at {
+            return Ok(None);
+        }
+        let payload = if header.kind.is_some() { header.payload_bytes as usize } else { 0 };
+        if !verify && header.kind.is_some() {
+            return Ok(Some(header));
+        }
+        let frame = file.bytes(at - base, HEADER_BYTES + payload).map_err(|error| self.failed(error))?;
+        Ok(check_frame(&frame, base, at))
+    }
+
+    /// Cuts what lies behind the last frame of the last segment, a filler among it: the place of the next frame is
+    /// decided when it comes.
+    fn end_segment(&mut self, file: &dyn IoFile, base: u64, stop: u64) -> Opened<()> {
+        let from = self.tail.max(self.manifest.start).max(base);
+        let segment_end = base + self.segment_bytes();
+        let Some(to) = self.nonzero_end(file, from - base, segment_end - base)? else { return Ok(()) };
+        let torn = base + to - from;
+        if stop < segment_end {
+            if torn > self.options.torn_bytes_max() {
+                let reason = format!("a frame was expected there, and there are bytes up to {to}");
+                return Err(self.damaged(from, reason));
+            }
+            self.torn_bytes = torn;
+            tracing::warn!(segment = base, at = from - base, bytes = torn, "a torn tail was cut");
+        }
+        write_zeros(file, from - base, to).map_err(|error| self.failed(error))?;
+        file.sync_data().map_err(|error| self.failed(error))
+    }
+
+    /// The end of the last byte in `from..to` that is not zero.
+    fn nonzero_end(&self, file: &dyn IoFile, from: u64, to: u64) -> Opened<Option<u64>> {
+        let (mut at, mut found) = (from, None);
+        let mut buffer = vec![0; SEARCH_BYTES];
+        while let Some(next) = file.next_data(at).map_err(|error| self.failed(error))?.filter(|next| *next < to) {
+            let count = (SEARCH_BYTES as u64).min(to - next) as usize;
+            file.read_exact_at(&mut buffer[..count], next).map_err(|error| self.failed(error))?;
+            if let Some(last) = buffer[..count].iter().rposition(|byte| *byte != 0) {
+                found = Some(next + last as u64 + 1);
+            }
+            at = next + count as u64;
+        }
+        Ok(found)
+    }
+
+    /// The last segment was made and nothing in it became durable: the log ends in the one before, without its filler.
+    fn drop_empty_segment(&mut self, base: u64) -> Opened<()> {
+        self.remove_segment(base)?;
+        let Some((before, file)) = self.segments.last_key_value().map(|(base, file)| (*base, Arc::clone(file))) else {
+            return Ok(());
+        };
+        self.end_segment(&*file, before, before + self.segment_bytes())
+    }
+
+    fn check_purged(&self) -> Opened<()> {
+        let Some((term, index)) = self.manifest.purged else { return Ok(()) };
+        let end = self.manifest.purged_end;
+        match self.last {
+            Some((_, last)) if last < index => {
+                Err(self.damaged(self.tail, format!("the log ends at entry {last}, and {term}/{index} was purged")))
+            }
+            Some((_, last)) if last == index && self.tail != end => {
+                Err(self.damaged(self.tail, format!("the purged entry {index} should end at offset {end}")))
+            }
+            None if end > self.manifest.start => Err(self.damaged(self.manifest.start, "a frame was expected there")),
+            _ => Ok(()),
+        }
+    }
+
+    fn state(&mut self, vote: Option<bytes::Bytes>, committed: Option<EntryId>) -> State {
+        let index = std::mem::take(&mut self.index);
+        let (purged, purged_end, start) = (self.manifest.purged, self.manifest.purged_end, self.manifest.start);
+        let tail = if self.last.is_some() { self.tail } else { purged_end };
+        let segments = std::mem::take(&mut self.segments);
+        let mut state = State { index, purged, purged_end, start, tail, segments, vote, ..State::default() };
+        state.written_end = tail;
+        state.durable_end = state.last().map_or(0, |(_, last)| last + 1);
+        // A hint is as good as the log that it is about: cut to what is durable, dropped when it is about another log.
+        state.committed = committed.and_then(|committed| match state.last() {
+            Some(last) if last.1 < committed.1 => Some(last),
+            _ if state.purged.is_some_and(|purged| committed.1 <= purged.1) => state.purged,
+            _ => state.entry_id(committed.1).filter(|id| *id == committed),
+        });
+        state
+    }
+}

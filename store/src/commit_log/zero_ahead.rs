@@ -1,0 +1,166 @@
+//! Zero-writes blocks ahead of the tail, so that a later sync changes no block map and needs no journal commit.
+//!
+//! A helper thread does it, chunk by chunk, each synced by itself; the writer waits only when the tail catches up.
+//! Invariant: the helper touches only `zeroed..target`, the writer only what lies below `zeroed`. Where helper threads are
+//! not allowed the writer zeroes inline.
+
+use std::io::{Error, IoSlice, Result};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::io::IoFile;
+
+/// Bytes that are zeroed between two syncs: what an append's sync may have to write beside its own bytes.
+const CHUNK_BYTES: u64 = 1 << 20;
+const ZEROS_BYTES: usize = 1 << 16;
+static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
+
+/// Writes zeros over `from..to` of a file.
+pub(super) fn write_zeros(file: &dyn IoFile, mut from: u64, to: u64) -> Result<()> {
+    while from < to {
+        let count = (to - from).min(CHUNK_BYTES);
+        let mut slices = vec![IoSlice::new(&ZEROS); (count / ZEROS_BYTES as u64) as usize];
+        slices.push(IoSlice::new(&ZEROS[..(count % ZEROS_BYTES as u64) as usize]));
+        file.write_at(&slices, from)?;
+        from += count;
+    }
+    Ok(())
+}
+
+/// The segment that is written. Positions are in the file.
+struct Zone {
+    file: Arc<dyn IoFile>,
+    zeroed: u64,
+    target: u64,
+}
+
+#[derive(Default)]
+struct Progress {
+    zone: Option<Zone>,
+    /// The helper writes a chunk right now.
+    busy: bool,
+    failed: Option<Error>,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Common {
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+pub(super) struct ZeroAhead {
+    step: u64,
+    segment_bytes: u64,
+    common: Arc<Common>,
+    helper: Option<JoinHandle<()>>,
+}
+
+impl ZeroAhead {
+    /// `step` 0 turns it off.
+    pub(super) fn start(step: u64, segment_bytes: u64, threaded: bool) -> Result<ZeroAhead> {
+        let common = Arc::new(Common::default());
+        let helper = if threaded && step > 0 {
+            let common = Arc::clone(&common);
+            Some(std::thread::Builder::new().name("log-zero".into()).spawn(move || help(&common))?)
+        } else {
+            None
+        };
+        Ok(ZeroAhead { step, segment_bytes, common, helper })
+    }
+
+    /// Goes on in another segment file from `from` on. What it did before is over when this returns.
+    pub(super) fn begin(&self, file: &Arc<dyn IoFile>, from: u64) {
+        let mut progress = self.paused();
+        progress.zone = Some(Zone { file: Arc::clone(file), zeroed: from, target: from });
+    }
+
+    /// Stops; what it did before is over when this returns.
+    pub(super) fn pause(&self) {
+        drop(self.paused());
+    }
+
+    fn paused(&self) -> MutexGuard<'_, Progress> {
+        let mut progress = self.common.progress.lock();
+        if let Some(zone) = &mut progress.zone {
+            zone.target = zone.zeroed;
+        }
+        while progress.busy {
+            self.common.changed.wait(&mut progress);
+        }
+        if let Some(zone) = &mut progress.zone {
+            zone.target = zone.zeroed;
+        }
+        progress
+    }
+
+    /// Returns when everything below `to` may be written, and sees to it that zeroing goes on ahead of it.
+    pub(super) fn prepare(&self, to: u64) -> Result<()> {
+        if self.step == 0 {
+            return Ok(());
+        }
+        let mut progress = self.common.progress.lock();
+        let Some(zone) = &mut progress.zone else { return Ok(()) };
+        if zone.target < to + self.step / 2 {
+            zone.target = (zone.target.max(to) + self.step).min(self.segment_bytes);
+        }
+        if self.helper.is_none() {
+            write_zeros(&*zone.file, zone.zeroed, zone.target)?;
+            zone.zeroed = zone.zeroed.max(zone.target);
+            return Ok(());
+        }
+        if zone.zeroed < zone.target && !progress.busy {
+            self.common.changed.notify_all();
+        }
+        loop {
+            if let Some(error) = progress.failed.take() {
+                return Err(error);
+            }
+            if progress.zone.as_ref().is_none_or(|zone| zone.zeroed >= to) {
+                return Ok(());
+            }
+            self.common.changed.wait(&mut progress);
+        }
+    }
+}
+
+fn help(common: &Common) {
+    let mut progress = common.progress.lock();
+    while !progress.closed {
+        let zone = progress.zone.as_ref().filter(|zone| zone.zeroed < zone.target);
+        let Some((file, from, target)) = zone.map(|zone| (Arc::clone(&zone.file), zone.zeroed, zone.target)) else {
+            common.changed.wait(&mut progress);
+            continue;
+        };
+        let to = target.min(from + CHUNK_BYTES);
+        progress.busy = true;
+        let outcome = MutexGuard::unlocked(&mut progress, || {
+            write_zeros(&*file, from, to)?;
+            file.sync_data()
+        });
+        progress.busy = false;
+        match (outcome, &mut progress.zone) {
+            (Ok(()), Some(zone)) => zone.zeroed = to,
+            (Ok(()), None) => {}
+            (Err(error), zone) => {
+                if let Some(zone) = zone {
+                    zone.target = zone.zeroed;
+                }
+                progress.failed = Some(error);
+            }
+        }
+        common.changed.notify_all();
+    }
+}
+
+impl Drop for ZeroAhead {
+    fn drop(&mut self) {
+        self.common.progress.lock().closed = true;
+        self.common.changed.notify_all();
+        if let Some(helper) = self.helper.take() {
+            let _ = helper.join();
+        }
+    }
+}

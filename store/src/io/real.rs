@@ -1,0 +1,192 @@
+//! The operating system's files. All writes are `pwritev`; memory maps are for reading only, so that a full disk is an
+//! error of a call and never a signal.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Error, ErrorKind, IoSlice, Result};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use memmap2::Mmap;
+use parking_lot::Mutex;
+
+use super::{Io, IoFile, OpenMode};
+
+/// Slices that one `pwritev` takes (`IOV_MAX` of Linux).
+const SLICES_PER_CALL_MAX: usize = 1024;
+
+/// The operating system's file system.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct RealIo;
+
+impl Io for RealIo {
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn IoFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        match mode {
+            OpenMode::Read => &mut options,
+            OpenMode::Write => options.write(true),
+            OpenMode::Create => options.write(true).create(true).truncate(false),
+            OpenMode::CreateNew => options.write(true).create_new(true),
+        };
+        Ok(Arc::new(RealFile { file: options.open(path)?, map: Mutex::new(None) }))
+    }
+
+    fn create_dir_all(&self, dir: &Path) -> Result<()> {
+        if dir.as_os_str().is_empty() || dir.is_dir() {
+            return Ok(());
+        }
+        let parent = dir.parent().unwrap_or(Path::new("."));
+        self.create_dir_all(parent)?;
+        match fs::create_dir(dir) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => {}
+            other => other?,
+        }
+        self.sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            let name = entry?.file_name();
+            let name = name.into_string().map_err(|name| {
+                Error::new(ErrorKind::InvalidData, format!("{} holds a name that is no UTF-8: {name:?}", dir.display()))
+            })?;
+            names.push(name);
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_dir_all(&self, dir: &Path) -> Result<()> {
+        match fs::remove_dir_all(dir) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        fs::exists(path)
+    }
+
+    fn allows_threads(&self) -> bool {
+        true
+    }
+}
+
+struct RealFile {
+    file: File,
+    /// The whole file as it was when it was last mapped; mapped again when a range beyond it is asked for.
+    map: Mutex<Option<Bytes>>,
+}
+
+impl RealFile {
+    fn mapped(&self, end: u64) -> Result<Bytes> {
+        let mut map = self.map.lock();
+        if let Some(bytes) = map.as_ref()
+            && bytes.len() as u64 >= end
+        {
+            return Ok(bytes.clone());
+        }
+        if self.file.metadata()?.len() < end {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        let bytes = Bytes::from_owner(map_file(&self.file)?);
+        *map = Some(bytes.clone());
+        Ok(bytes)
+    }
+}
+
+#[allow(unsafe_code)]
+fn map_file(file: &File) -> Result<Mmap> {
+    // SAFETY: the map is read only and shared. Files of this crate are written by this process alone (the data folder
+    // is locked), are never cut below a range that was given out, and a range that was given out is not written again:
+    // frames are immutable once written, and ranges that may still be truncated are copied (`commit_log::read`).
+    unsafe { Mmap::map(file) }
+}
+
+impl IoFile for RealFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        loop {
+            match self.file.read_at(buffer, offset) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn write_at(&self, slices: &[IoSlice<'_>], mut offset: u64) -> Result<()> {
+        for chunk in slices.chunks(SLICES_PER_CALL_MAX) {
+            let mut rest = chunk.to_vec();
+            let mut rest = rest.as_mut_slice();
+            IoSlice::advance_slices(&mut rest, 0);
+            while !rest.is_empty() {
+                match rustix::io::pwritev(&self.file, rest, offset) {
+                    Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                    Ok(written) => {
+                        offset += written as u64;
+                        IoSlice::advance_slices(&mut rest, written);
+                    }
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        // Not `File::sync_data`, which tries again after EINTR: whether that is safe is the file system's secret.
+        Ok(rustix::fs::fdatasync(&self.file)?)
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        self.file.set_len(bytes)
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn bytes(&self, offset: u64, len: usize) -> Result<Bytes> {
+        let end = offset.checked_add(len as u64).ok_or(ErrorKind::UnexpectedEof)?;
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
+        let start = usize::try_from(offset).map_err(|_| ErrorKind::UnexpectedEof)?;
+        Ok(self.mapped(end)?.slice(start..start + len))
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<u64>> {
+        if offset >= self.len()? {
+            return Ok(None);
+        }
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(position) => Ok(Some(position)),
+            Err(rustix::io::Errno::NXIO) => Ok(None),
+            // A file system that cannot tell holes from data: it may all be data.
+            Err(_) => Ok(Some(offset)),
+        }
+    }
+
+    fn try_lock(&self) -> Result<bool> {
+        match self.file.try_lock() {
+            Ok(()) => Ok(true),
+            Err(fs::TryLockError::WouldBlock) => Ok(false),
+            Err(fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Stand-ins for tests and simulation. No product code path uses them.
+
+mod disk;
+mod faulty_io;
+
+pub use faulty_io::{Fault, FaultyIo};

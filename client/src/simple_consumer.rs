@@ -58,12 +58,12 @@ impl SimpleConsumer {
             long_polling_timeout: duration(await_duration),
             attempt_id: Some(uuid::Builder::from_random_bytes(rand::random()).into_uuid().to_string()),
         };
-        self.retry(nodes, async |node| self.receive_at(node, request.clone()).await).await
+        self.retry(nodes, |node| self.receive_at(node, request.clone())).await
     }
 
     async fn receive_at(
         &self,
-        node: &Node,
+        node: Arc<Node>,
         request: v2::ReceiveMessageRequest,
     ) -> Result<Vec<ReceivedMessage>, ClientError> {
         let broken = |status: tonic::Status| ClientError::from_grpc(node.address(), &status);
@@ -115,12 +115,12 @@ impl SimpleConsumer {
             entries: entries.collect(),
         };
         let nodes = self.nodes_of(first).await?;
-        self.retry(nodes, async |node| self.ack_at(node, request.clone()).await).await
+        self.retry(nodes, |node| self.ack_at(node, request.clone())).await
     }
 
     async fn ack_at(
         &self,
-        node: &Node,
+        node: Arc<Node>,
         request: v2::AckMessageRequest,
     ) -> Result<Vec<Result<(), ClientError>>, ClientError> {
         let count = request.entries.len();
@@ -157,13 +157,19 @@ impl SimpleConsumer {
             suspend: None,
         };
         let nodes = self.nodes_of(message).await?;
-        let change = async |node: &Node| {
-            let answer = node.stub().change_invisible_duration(self.session.request(request.clone())).await;
-            let answer = answer.map_err(|status| ClientError::from_grpc(node.address(), &status))?.into_inner();
-            check(answer.status).map(|()| answer.receipt_handle)
-        };
+        let change = |node| self.change_at(node, request.clone());
         message.receipt_handle = self.retry(nodes, change).await?;
         Ok(())
+    }
+
+    async fn change_at(
+        &self,
+        node: Arc<Node>,
+        request: v2::ChangeInvisibleDurationRequest,
+    ) -> Result<String, ClientError> {
+        let answer = node.stub().change_invisible_duration(self.session.request(request)).await;
+        let answer = answer.map_err(|status| ClientError::from_grpc(node.address(), &status))?.into_inner();
+        check(answer.status).map(|()| answer.receipt_handle)
     }
 
     /// The node that a message came from, then all others.
@@ -174,14 +180,15 @@ impl SimpleConsumer {
         Ok(nodes)
     }
 
-    async fn retry<T, F>(&self, nodes: Vec<Arc<Node>>, call: F) -> Result<T, ClientError>
+    async fn retry<T, F, Call>(&self, nodes: Vec<Arc<Node>>, call: F) -> Result<T, ClientError>
     where
-        F: AsyncFn(&Node) -> Result<T, ClientError>,
+        F: Fn(Arc<Node>) -> Call,
+        Call: Future<Output = Result<T, ClientError>>,
     {
         let mut attempts = Attempts::new(self.session.options(), nodes);
         let mut last = ClientError::NoQueue(self.topic.clone());
         while let Some(node) = attempts.next().await {
-            match call(&node).await {
+            match call(node.clone()).await {
                 Ok(answer) => {
                     node.answered();
                     return Ok(answer);

@@ -52,7 +52,7 @@ async fn a_call_has_all_headers() {
     assert_eq!(message.topic.unwrap(), v2::Resource { resource_namespace: "tenant".into(), name: "orders".into() });
     assert_eq!(message.user_properties["p"], "v");
     let system = message.system_properties.unwrap();
-    assert_eq!((system.tag.as_deref(), system.keys), (Some("a"), vec!["k".to_owned()]));
+    assert_eq!((system.tag.as_deref(), system.keys.as_slice()), (Some("a"), &["k".to_owned()][..]));
     assert_eq!(system.message_type(), v2::MessageType::Normal);
     assert_eq!(system.body_encoding(), v2::Encoding::Identity);
     assert!(system.born_timestamp.is_some());

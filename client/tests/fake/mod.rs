@@ -1,5 +1,7 @@
 //! A server of the public API that answers what a test tells it to, and remembers what it was asked.
 
+#![allow(unreachable_pub)]
+
 use futures::stream::{self, Stream};
 use raftmq_proto::v2::messaging_service_server::{MessagingService, MessagingServiceServer};
 use raftmq_proto::v2::{self, Code, receive_message_response::Content};

@@ -11,11 +11,12 @@ use parking_lot::Mutex;
 use raftmq_model::ids::{GroupId, ReplicaId};
 use raftmq_model::meta::BrokerGroupRecord;
 use raftmq_proto::forward::forward_server::ForwardServer;
-use raftmq_raft::{Group, InitializeError};
+use raftmq_raft::{Group, InitializeError, PeerServerInterceptor};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use tokio::task::JoinSet;
+use tonic::service::interceptor::InterceptedService;
 
 /// Why a broker does not start.
 #[derive(Debug, thiserror::Error)]
@@ -156,10 +157,12 @@ impl Broker {
         self.replicas.get(group)
     }
 
-    /// The service for other nodes, to be added to the peer port. Its calls run on the current runtime.
+    /// The service for other nodes, to be added to the peer port; it checks who calls. Its calls run on the current
+    /// runtime.
     #[must_use]
-    pub fn forward_service(&self) -> ForwardServer<ForwardService> {
-        ForwardService::server(Arc::clone(&self.replicas), tokio::runtime::Handle::current())
+    pub fn forward_service(&self) -> InterceptedService<ForwardServer<ForwardService>, PeerServerInterceptor> {
+        let server = ForwardService::server(Arc::clone(&self.replicas), tokio::runtime::Handle::current());
+        InterceptedService::new(server, self.options.raft.identity().server())
     }
 
     /// Ends the tasks and lets go of the replicas. The groups themselves are closed by the Raft node.

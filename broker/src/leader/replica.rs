@@ -107,16 +107,20 @@ impl Replica {
         let mut leadership = self.leadership();
         loop {
             let now = *leadership.borrow_and_update();
-            let since = &mut *self.leaderless_since.lock();
-            match now.leader {
-                Some(_) => *since = None,
-                None => *since = since.or_else(|| Some(Instant::now())),
-            }
-            self.planner.enter_term(now.term);
+            self.note(now);
             if leadership.changed().await.is_err() {
                 return;
             }
         }
+    }
+
+    fn note(&self, now: Leadership) {
+        let mut since = self.leaderless_since.lock();
+        *since = match now.leader {
+            Some(_) => None,
+            None => since.or_else(|| Some(Instant::now())),
+        };
+        self.planner.enter_term(now.term);
     }
 
     /// That this replica leads and is ready (law 7).

@@ -217,7 +217,7 @@ impl Shared {
         self.store.write(batch)?;
         self.store.flush()?;
         for topic in pending.topics_removed {
-            self.queues.remove_topic(topic)?;
+            self.queues.remove_topic(topic);
         }
         Ok(())
     }

@@ -25,10 +25,9 @@ use checkpoint::{Checkpoints, Kept};
 use raftmq_model::batch::Batch;
 use raftmq_model::command::{Command, Outcome};
 use raftmq_model::ids::{ConsumerGroupUid, Position, TopicUid};
-use raftmq_model::machine::{Changes, Enqueue};
+use raftmq_model::machine::Changes;
 use raftmq_raft::{Entry, Machine};
 use raftmq_store::EntryKind;
-use raftmq_store::consume_queue::Unit;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -85,9 +84,7 @@ impl Machine for BrokerMachine {
             outcomes.push(outcome.encode());
         }
         // Under the lock, so that a reader who sees an offset in the state finds its unit.
-        for enqueue in self.changes.enqueues.iter().skip(enqueued_before) {
-            self.view.queues().append(enqueue.topic, enqueue.queue, enqueue.offset, unit(enqueue))?;
-        }
+        self.view.queues().append_all(&self.changes.enqueues[enqueued_before..])?;
         Ok(outcomes)
     }
 
@@ -148,10 +145,6 @@ impl Hints {
             waits.changed(topic, consumer_group, count);
         }
     }
-}
-
-fn unit(enqueue: &Enqueue) -> Unit {
-    Unit { physical: enqueue.physical, size: enqueue.size, tags_code: enqueue.tags_code }
 }
 
 fn damaged(entry: &Entry, error: &dyn std::fmt::Display) -> io::Error {

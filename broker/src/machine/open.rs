@@ -6,12 +6,11 @@ use crate::leader::WaitTable;
 use bytes::Bytes;
 use raftmq_model::batch::Batch;
 use raftmq_model::command::Command;
-use raftmq_model::ids::{GroupId, PhysicalOffset, Position, QueueId, QueueOffset, TopicUid};
+use raftmq_model::ids::{GroupId, Position};
 use raftmq_model::machine::{Changes, GroupState, Loader};
-use raftmq_store::consume_queue::ConsumeQueues;
+use raftmq_store::consume_queue::{ConsumeQueues, OffsetFinder};
 use raftmq_store::state::StateStore;
 use raftmq_store::{CommitLog, EntryKind, StoredEntry};
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -39,7 +38,8 @@ impl BrokerMachine {
     ) -> io::Result<(BrokerMachine, Arc<MachineView>)> {
         let MachineOptions { group, store, queues, waits, checkpoints } = options;
         let mut state = load(group, store.as_ref())?;
-        cut_queues(&state, &queues)?;
+        // What lies behind the checkpoint is applied again.
+        queues.restore(state.queues())?;
         let restored = store.get(BOOKKEEPING_KEY)?.map(|value| Kept::decode(Bytes::from(value))).transpose()?;
         if let Some(kept) = &restored
             && let Some(from) = state.window_replay_from()
@@ -78,26 +78,6 @@ fn load(group: GroupId, store: &dyn StateStore) -> io::Result<GroupState> {
     }
 }
 
-/// Drops what lies behind the checkpoint: it is applied again. What is missing before it is damage.
-fn cut_queues(state: &GroupState, queues: &ConsumeQueues) -> io::Result<()> {
-    let mut hosted = BTreeSet::new();
-    for (topic, queue, next) in state.queues() {
-        hosted.insert((topic, queue));
-        let max = queues.max(topic, queue);
-        if max < next {
-            let what = format!("ConsumeQueue {queue} of topic {topic} ends at {max}, its checkpoint at {next}");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-        }
-        queues.truncate(topic, queue, next)?;
-    }
-    for (topic, queue) in queues.queues() {
-        if !hosted.contains(&(topic, queue)) {
-            queues.truncate(topic, queue, QueueOffset(0))?;
-        }
-    }
-    Ok(())
-}
-
 /// Reads the log from where the stored-once window begins up to the checkpoint.
 fn refill_window(
     state: &mut GroupState,
@@ -106,7 +86,7 @@ fn refill_window(
     from: u64,
     applied: u64,
 ) -> io::Result<()> {
-    let mut finder = OffsetFinder { queues, next: BTreeMap::new() };
+    let mut finder = queues.finder();
     let mut next = from.max(log.first_index());
     while next <= applied {
         let entries = log.read(next, applied + 1, REPLAY_BYTES_MAX)?;
@@ -136,42 +116,4 @@ fn remember(state: &mut GroupState, entry: &StoredEntry, finder: &mut OffsetFind
         })?;
     }
     Ok(())
-}
-
-/// Finds the queue offset of a record by where it lies: units of a queue are in the order of the log.
-struct OffsetFinder<'a> {
-    queues: &'a ConsumeQueues,
-    /// Where the next record of a queue is to be expected.
-    next: BTreeMap<(TopicUid, QueueId), QueueOffset>,
-}
-
-impl OffsetFinder<'_> {
-    /// `None`: no unit points there, so the record was a repeat that stored nothing.
-    fn find(&mut self, topic: TopicUid, queue: QueueId, at: PhysicalOffset) -> io::Result<Option<QueueOffset>> {
-        let offset = match self.next.get(&(topic, queue)) {
-            Some(offset) => *offset,
-            None => self.first_at_or_behind(topic, queue, at)?,
-        };
-        let found = self.physical(topic, queue, offset)? == Some(at);
-        self.next.insert((topic, queue), if found { QueueOffset(offset.0 + 1) } else { offset });
-        Ok(found.then_some(offset))
-    }
-
-    /// Binary search for the first unit that lies at `at` or behind it.
-    fn first_at_or_behind(&self, topic: TopicUid, queue: QueueId, at: PhysicalOffset) -> io::Result<QueueOffset> {
-        let (mut low, mut high) = (0, self.queues.max(topic, queue).0);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.physical(topic, queue, QueueOffset(middle))? {
-                Some(physical) if physical >= at => high = middle,
-                // Nothing there: before the queue's first unit.
-                _ => low = middle + 1,
-            }
-        }
-        Ok(QueueOffset(low))
-    }
-
-    fn physical(&self, topic: TopicUid, queue: QueueId, offset: QueueOffset) -> io::Result<Option<PhysicalOffset>> {
-        Ok(self.queues.read(topic, queue, offset, 1)?.first().map(|unit| unit.physical))
-    }
 }

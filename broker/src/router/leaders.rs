@@ -8,7 +8,7 @@ use crate::meta_client::MetaClient;
 use parking_lot::Mutex;
 use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
 use raftmq_model::meta::MetaView;
-use raftmq_raft::Leadership;
+use raftmq_raft::{Leadership, PeerState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,12 +40,18 @@ pub(super) struct LeaderTable {
     node: NodeId,
     replicas: Arc<Replicas>,
     meta: Arc<MetaClient>,
+    peers: watch::Receiver<BTreeMap<NodeId, PeerState>>,
     hints: Mutex<BTreeMap<GroupId, Hint>>,
 }
 
 impl LeaderTable {
-    pub(super) fn new(node: NodeId, replicas: Arc<Replicas>, meta: Arc<MetaClient>) -> LeaderTable {
-        LeaderTable { node, replicas, meta, hints: Mutex::default() }
+    pub(super) fn new(
+        node: NodeId,
+        replicas: Arc<Replicas>,
+        meta: Arc<MetaClient>,
+        peers: watch::Receiver<BTreeMap<NodeId, PeerState>>,
+    ) -> LeaderTable {
+        LeaderTable { node, replicas, meta, peers, hints: Mutex::default() }
     }
 
     /// The next try's target. `redirect` is where the last try was sent on to, `avoid` a node that just was lost.
@@ -54,7 +60,8 @@ impl LeaderTable {
             let known = redirect.or(replica.leader());
             return match known? {
                 node if node == self.node => Some(Target::Local(replica)),
-                node if Some(node) == avoid => None,
+                // The replica will hear of the next leader; meanwhile there is nobody to ask.
+                node if Some(node) == avoid || self.state(node) == PeerState::Dead => None,
                 node => Some(Target::Remote(node)),
             };
         }
@@ -78,7 +85,7 @@ impl LeaderTable {
     /// The leader, if one is known.
     pub(super) fn leader(&self, group: GroupId) -> Option<NodeId> {
         if let Some(replica) = self.replicas.get(group) {
-            return replica.leader();
+            return replica.leader().filter(|node| self.answers(*node));
         }
         let view = self.meta.view();
         let hints = self.hints.lock();
@@ -87,8 +94,8 @@ impl LeaderTable {
     }
 
     pub(super) fn leaderless_for(&self, group: GroupId) -> Option<Duration> {
-        if let Some(replica) = self.replicas.get(group) {
-            return replica.leaderless_for();
+        if let Some(unled) = self.replicas.get(group).and_then(|replica| replica.leaderless_for()) {
+            return Some(unled);
         }
         let known = self.leader(group).is_some();
         let mut hints = self.hints.lock();
@@ -98,6 +105,15 @@ impl LeaderTable {
             return None;
         }
         Some(hint.leaderless_since.get_or_insert_with(Instant::now).elapsed())
+    }
+
+    /// A replica goes on naming a leader that died until it hears of the next one.
+    fn answers(&self, node: NodeId) -> bool {
+        node == self.node || !matches!(self.state(node), PeerState::Dead | PeerState::Silent)
+    }
+
+    fn state(&self, node: NodeId) -> PeerState {
+        self.peers.borrow().get(&node).copied().unwrap_or(PeerState::Unknown)
     }
 
     /// `node` answered as the leader.
@@ -152,16 +168,19 @@ impl LeaderTable {
             watch.mark_unchanged();
             watch
         });
-        let mut meta = self.meta.changed();
-        meta.mark_unchanged();
-        Change { leadership, meta }
+        let mut revision = self.meta.changed();
+        revision.mark_unchanged();
+        Change { group, leadership, revision, meta: Arc::clone(&self.meta) }
     }
 }
 
 /// See [`LeaderTable::subscribe`].
+#[derive(Clone)]
 pub(super) struct Change {
+    group: GroupId,
     leadership: Option<watch::Receiver<Leadership>>,
-    meta: watch::Receiver<u64>,
+    revision: watch::Receiver<u64>,
+    meta: Arc<MetaClient>,
 }
 
 impl Change {
@@ -169,10 +188,25 @@ impl Change {
     pub(super) async fn changed(&mut self) {
         let closed = match &mut self.leadership {
             Some(leadership) => leadership.changed().await.is_err(),
-            None => self.meta.changed().await.is_err(),
+            None => self.revision.changed().await.is_err(),
         };
         if closed {
             std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits until a node other than `node` leads: a call that `node` has not answered by then may never be, when its
+    /// process is stopped or cut off.
+    pub(super) async fn moved_away_from(&mut self, node: NodeId) {
+        loop {
+            self.changed().await;
+            let leader = match &self.leadership {
+                Some(leadership) => leadership.borrow().leader,
+                None => recorded(&self.meta.view(), self.group, None),
+            };
+            if leader.is_some_and(|leader| leader != node) {
+                return;
+            }
         }
     }
 }

@@ -72,9 +72,9 @@ impl Router {
         meta: Arc<MetaClient>,
         limits: &BrokerLimits,
     ) -> Router {
+        let leaders = LeaderTable::new(node, replicas, Arc::clone(&meta), raft.peers_alive());
         let channels = Arc::new(PeerChannels::new(raft, limits.peer_channels_count));
         let lanes = Lanes::new(Arc::clone(&channels), limits);
-        let leaders = LeaderTable::new(node, replicas, Arc::clone(&meta));
         Router { inner: Arc::new(Inner { leaders, lanes, channels, meta }) }
     }
 
@@ -161,7 +161,7 @@ impl Router {
         let deadline = Instant::now() + wait;
         // A try ends by itself when the wait is over; the outer deadline only cuts a leader that went silent.
         let cut = deadline + WAIT_GRACE;
-        retry::run(&self.inner.leaders, group, cut, |target| async move {
+        let result = retry::run(&self.inner.leaders, group, cut, |target| async move {
             let request = forward::WaitRequest {
                 group_id: group.0,
                 topic_uid: topic.0,
@@ -173,7 +173,12 @@ impl Router {
                 Target::Remote(node) => remote::wait(&self.inner.channels, node, request, cut).await,
             }
         })
-        .await
+        .await;
+        match result {
+            // The leader went silent: nothing was heard of a message.
+            Err(RouteError::Unknown) => Ok(false),
+            other => other,
+        }
     }
 
     /// How far consumer groups are behind in `group`; uid 0 asks for all of them.

@@ -5,7 +5,7 @@ use super::leaders::{LeaderTable, Target};
 use raftmq_model::ids::{GroupId, NodeId};
 use raftmq_proto::forward::{Failure, failure::Kind};
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// First pause where no change can be awaited; doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(5);
@@ -61,17 +61,23 @@ where
         let mut change = leaders.subscribe(group);
         if let Some(target) = leaders.target(group, course.redirect.take(), course.avoid.take()) {
             let node = leaders.node_of(&target);
-            match timeout_at(deadline, call(target)).await {
-                Ok(Ok(answer)) => {
+            let mut moved = change.clone();
+            let result = tokio::select! {
+                biased;
+                result = call(target) => result,
+                () = moved.moved_away_from(node) => Err(Miss::Unknown),
+                () = sleep_until(deadline) => return Err(RouteError::Unknown),
+            };
+            match result {
+                Ok(answer) => {
                     leaders.answered(group, node);
                     return Ok(answer);
                 }
-                Ok(Err(miss)) => {
+                Err(miss) => {
                     if course.take(leaders, group, node, miss)? {
                         continue;
                     }
                 }
-                Err(_) => return Err(RouteError::Unknown),
             }
         }
         if Instant::now() >= deadline {

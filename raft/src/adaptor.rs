@@ -75,6 +75,17 @@ impl Adaptor {
         })
     }
 
+    /// An adaptor that does not wait for the log: for the storage test suite, which applies entries that no log has.
+    ///
+    /// # Errors
+    /// As for [`Adaptor::restore`].
+    #[doc(hidden)]
+    pub fn detached(group: GroupId, machine: Box<dyn Machine>, log: LogStore) -> io::Result<Adaptor> {
+        let mut adaptor = Adaptor::restore(group, machine, log, FatalReport::default())?;
+        adaptor.durable = DurableWatch::everything();
+        Ok(adaptor)
+    }
+
     /// The term of the last applied entry, 0 before the first.
     pub(crate) fn applied_term(&self) -> watch::Receiver<u64> {
         self.applied_term.subscribe()

@@ -59,13 +59,15 @@ impl LogStore {
         self.log.last()
     }
 
-    /// Where the entry after `index` goes on all replicas.
+    /// Where the entry after `index` goes on all replicas. Beyond the end of the log that is known from the snapshot that
+    /// the state came from.
     pub(crate) fn offset_after(&self, index: u64) -> io::Result<PhysicalOffset> {
-        self.log.end_offset(index).ok_or_else(|| damaged(&format!("the log does not know where entry {index} ends")))
+        let offset = self.log.end_offset(index).or_else(|| *self.shared.restart_at.lock());
+        offset.ok_or_else(|| damaged(&format!("the log does not know where entry {index} ends")))
     }
 
     /// A snapshot was installed: when the log is purged beyond its end it goes on here.
-    pub(crate) fn expect_restart_at(&self, offset: PhysicalOffset) {
+    pub fn expect_restart_at(&self, offset: PhysicalOffset) {
         *self.shared.restart_at.lock() = Some(offset);
     }
 

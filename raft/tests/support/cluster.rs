@@ -1,0 +1,191 @@
+//! Nodes in one process, each with its own runtime, over real loopback connections.
+
+use super::log_options;
+use super::machine::{Shared, TestMachine};
+use bytes::Bytes;
+use raftmq_model::clock::Clock;
+use raftmq_model::ids::{GroupId, NodeId, ReplicaId, Timestamp};
+use raftmq_raft::{Group, GroupOptions, Leadership, PeerAddresses, ProposeError, RaftNode, RaftNodeOptions};
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tempfile::TempDir;
+use tokio::time::{Instant, timeout};
+use tonic::service::Routes;
+
+pub const GROUP: GroupId = GroupId(1);
+/// Anything that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        Timestamp(since.as_millis() as i64)
+    }
+}
+
+pub fn options(node: u32, cluster: &str, peers: &PeerAddresses) -> RaftNodeOptions {
+    RaftNodeOptions::new(NodeId(node), 1, cluster, Arc::new(SystemClock), peers.clone())
+}
+
+pub struct Node {
+    pub raft: Option<RaftNode>,
+    pub groups: BTreeMap<GroupId, Group>,
+    pub states: BTreeMap<GroupId, Shared>,
+    pub address: String,
+    dir: TempDir,
+}
+
+pub struct Cluster {
+    pub nodes: BTreeMap<u32, Node>,
+    pub peers: PeerAddresses,
+}
+
+pub fn replicas(nodes: u32) -> Vec<ReplicaId> {
+    (1..=nodes).map(|node| ReplicaId { node: NodeId(node), incarnation: 1 }).collect()
+}
+
+impl Cluster {
+    /// Prepares nodes 1..=count without starting them.
+    pub fn prepare(count: u32) -> Cluster {
+        let mut nodes = BTreeMap::new();
+        for node in 1..=count {
+            // A free port, taken again when the node starts.
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            let dir = tempfile::tempdir().unwrap();
+            nodes.insert(node, Node { raft: None, groups: BTreeMap::new(), states: BTreeMap::new(), address, dir });
+        }
+        let addresses = nodes.iter().map(|(node, of)| (NodeId(*node), of.address.clone())).collect();
+        Cluster { nodes, peers: PeerAddresses::new(addresses) }
+    }
+
+    /// Three nodes that host `groups`, initialized, with a ready leader each.
+    pub async fn of_three(groups: &[GroupId]) -> Cluster {
+        let mut cluster = Cluster::prepare(3);
+        for node in 1..=3 {
+            cluster.start(node, groups).await;
+        }
+        for (at, group) in groups.iter().enumerate() {
+            let node = 1 + (at as u32 % 3);
+            cluster.nodes[&node].groups[group].initialize(&replicas(3)).await.unwrap();
+            cluster.leader(*group).await;
+        }
+        cluster
+    }
+
+    /// Starts a node on its disk; its machines go on from what they wrote.
+    pub async fn start(&mut self, node: u32, groups: &[GroupId]) {
+        let raft = RaftNode::start(options(node, "test", &self.peers)).unwrap();
+        let at = self.nodes.get_mut(&node).unwrap();
+        for group in groups {
+            let shared = at.states.entry(*group).or_insert_with(Shared::new).clone();
+            let log = log_options(&at.dir.path().join(group.to_string()));
+            let machine = Box::new(TestMachine::over(&shared));
+            let opened = raft.open_group(GroupOptions::new(*group, log), machine).await.unwrap();
+            at.groups.insert(*group, opened);
+        }
+        let listener = TcpListener::bind(&at.address).unwrap();
+        raft.serve_peers(listener, Routes::default()).await.unwrap();
+        at.raft = Some(raft);
+    }
+
+    /// What `kill -9` does, as far as peers can see.
+    pub fn kill(&mut self, node: u32) {
+        let at = self.nodes.get_mut(&node).unwrap();
+        at.raft.take().unwrap().kill();
+        at.groups.clear();
+    }
+
+    pub fn forget_state(&mut self, node: u32) {
+        self.nodes.get_mut(&node).unwrap().states.clear();
+    }
+
+    pub fn raft(&self, node: u32) -> &RaftNode {
+        self.nodes[&node].raft.as_ref().unwrap()
+    }
+
+    pub fn group(&self, node: u32, group: GroupId) -> &Group {
+        &self.nodes[&node].groups[&group]
+    }
+
+    pub fn state(&self, node: u32, group: GroupId) -> &Shared {
+        &self.nodes[&node].states[&group]
+    }
+
+    pub fn living(&self) -> Vec<u32> {
+        self.nodes.iter().filter(|(_, node)| node.raft.is_some()).map(|(id, _)| *id).collect()
+    }
+
+    /// The node that leads `group` and is ready.
+    pub async fn leader(&self, group: GroupId) -> u32 {
+        let waits = self.living().into_iter().map(|node| {
+            let mut leadership = self.group(node, group).leadership();
+            Box::pin(async move {
+                leadership.wait_for(|now| now.ready).await.unwrap();
+                node
+            })
+        });
+        timeout(PATIENCE, futures::future::select_all(waits)).await.expect("no leader").0
+    }
+
+    /// Waits until all living nodes agree on the leader, and answers it.
+    pub async fn agreed_leader(&self, group: GroupId) -> u32 {
+        let leader = self.leader(group).await;
+        for node in self.living() {
+            let mut leadership = self.group(node, group).leadership();
+            let agrees = |now: &Leadership| now.leader == Some(NodeId(leader));
+            timeout(PATIENCE, leadership.wait_for(agrees)).await.expect("no agreement").unwrap();
+        }
+        leader
+    }
+
+    pub async fn wait_for_commands(&self, node: u32, group: GroupId, count: usize) {
+        let wait = self.state(node, group).wait_for_commands(count);
+        timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("node {node} does not apply {count} commands"));
+    }
+}
+
+/// What a caller sees that follows hints, as the broker's router does.
+#[derive(Default, Debug)]
+pub struct Tally {
+    pub not_leader: u32,
+    pub not_ready: u32,
+    pub unknown: u32,
+}
+
+/// Proposes through whichever node leads, following hints; gives up on everything but `NotLeader`, `NotReady` and, when
+/// `retry_unknown`, a lost answer.
+pub async fn propose(groups: &BTreeMap<u32, Group>, command: Bytes, retry_unknown: bool, tally: &mut Tally) -> Bytes {
+    let started = Instant::now();
+    let mut at = *groups.keys().next().unwrap();
+    loop {
+        assert!(started.elapsed() < PATIENCE, "no node takes the command: {tally:?}");
+        let call = timeout(Duration::from_secs(2), groups[&at].propose(command.clone()));
+        match call.await.unwrap_or(Err(ProposeError::Unknown)) {
+            Ok(outcome) => return outcome,
+            Err(ProposeError::NotLeader { leader }) => {
+                tally.not_leader += 1;
+                at = leader
+                    .map(|node| node.0)
+                    .filter(|node| groups.contains_key(node))
+                    .unwrap_or_else(|| next(groups, at));
+            }
+            Err(ProposeError::NotReady) => tally.not_ready += 1,
+            Err(ProposeError::Unknown | ProposeError::Stopped) if retry_unknown => {
+                tally.unknown += 1;
+                at = next(groups, at);
+            }
+            Err(error) => panic!("a call failed: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn next(groups: &BTreeMap<u32, Group>, at: u32) -> u32 {
+    let mut after = groups.range(at + 1..).chain(groups.iter());
+    *after.next().unwrap().0
+}

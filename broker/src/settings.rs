@@ -81,9 +81,7 @@ fn pub_sub_of(client_type: v2::ClientType) -> Option<v2::settings::PubSub> {
         | ClientType::SimpleConsumer
         | ClientType::PullConsumer
         | ClientType::LitePushConsumer
-        | ClientType::LiteSimpleConsumer => {
-            Some(v2::settings::PubSub::Subscription(v2::Subscription::default()))
-        }
+        | ClientType::LiteSimpleConsumer => Some(v2::settings::PubSub::Subscription(v2::Subscription::default())),
     }
 }
 

@@ -13,9 +13,10 @@ const ACK_ENTRIES_COUNT_MAX: usize = 4_096;
 pub(super) async fn serve<C: Cluster>(edge: &Edge<C>, request: Request<AckMessageRequest>) -> AckMessageResponse {
     let (call, request) = Call::of(request);
     match answer(edge, &call, request).await {
-        Ok(entries) => {
-            AckMessageResponse { status: Some(status::common(entries.iter().filter_map(|e| e.status.as_ref()))), entries }
-        }
+        Ok(entries) => AckMessageResponse {
+            status: Some(status::common(entries.iter().filter_map(|e| e.status.as_ref()))),
+            entries,
+        },
         Err(refusal) => AckMessageResponse { status: Some(refusal.status(call.sdk)), entries: Vec::new() },
     }
 }

@@ -95,10 +95,7 @@ pub(super) fn timestamp_ms(timestamp: &Timestamp) -> i64 {
 
 /// Milliseconds as a duration.
 pub(super) fn duration(ms: u64) -> Duration {
-    Duration {
-        seconds: i64::try_from(ms / 1_000).unwrap_or(i64::MAX),
-        nanos: (ms % 1_000 * 1_000_000) as i32,
-    }
+    Duration { seconds: i64::try_from(ms / 1_000).unwrap_or(i64::MAX), nanos: (ms % 1_000 * 1_000_000) as i32 }
 }
 
 /// A duration in milliseconds, saturating; `None` when it is negative.

@@ -53,15 +53,13 @@ fn receive_of(
     topic: &Resource,
     auto_renew_invisible_ms: u64,
 ) -> Result<Receive, Refusal> {
-    let invisible_ms = if request.auto_renew {
-        auto_renew_invisible_ms
-    } else {
-        invisible_ms(request.invisible_duration.as_ref())?
-    };
+    let invisible_ms =
+        if request.auto_renew { auto_renew_invisible_ms } else { invisible_ms(request.invisible_duration.as_ref())? };
     let asked = match &request.long_polling_timeout {
-        Some(timeout) => Some(Duration::from_millis(duration_ms(timeout).ok_or_else(|| {
-            Refusal::new(Code::IllegalPollingTime, "The long polling timeout is negative.")
-        })?)),
+        Some(timeout) => Some(Duration::from_millis(
+            duration_ms(timeout)
+                .ok_or_else(|| Refusal::new(Code::IllegalPollingTime, "The long polling timeout is negative."))?,
+        )),
         None => None,
     };
     let poll = call.deadline.long_poll(asked).map_err(|error| Refusal::poll_too_short(error, call.version()))?;

@@ -21,9 +21,10 @@ const UNKNOWN_HOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::
 pub(super) async fn serve<C: Cluster>(edge: &Edge<C>, request: Request<SendMessageRequest>) -> SendMessageResponse {
     let (call, request) = Call::of(request);
     match answer(edge, &call, request).await {
-        Ok(entries) => {
-            SendMessageResponse { status: Some(status::common(entries.iter().filter_map(|e| e.status.as_ref()))), entries }
-        }
+        Ok(entries) => SendMessageResponse {
+            status: Some(status::common(entries.iter().filter_map(|e| e.status.as_ref()))),
+            entries,
+        },
         Err(refusal) => SendMessageResponse { status: Some(refusal.status(call.sdk)), entries: Vec::new() },
     }
 }
@@ -41,7 +42,10 @@ async fn answer<C: Cluster>(
     if request.messages.len() > SEND_MESSAGES_COUNT_MAX {
         return Err(Refusal::new(
             Code::PayloadTooLarge,
-            format!("The request has {} messages, at most {SEND_MESSAGES_COUNT_MAX} are allowed.", request.messages.len()),
+            format!(
+                "The request has {} messages, at most {SEND_MESSAGES_COUNT_MAX} are allowed.",
+                request.messages.len()
+            ),
         ));
     }
     let topic = name_of(first.topic.as_ref()).into_owned();

@@ -9,8 +9,8 @@ use super::{Cluster, Service};
 use crate::router::RouteError;
 use crate::status::Refusal;
 use futures::stream::{FuturesUnordered, StreamExt};
-use raftmq_model::config::TopicConfig;
 use raftmq_model::command::HandleKey;
+use raftmq_model::config::TopicConfig;
 use raftmq_model::filter::TagFilter;
 use raftmq_model::ids::{ConsumerGroupUid, GroupId};
 use raftmq_model::receipt::{ReceiptHandle, cluster_code};
@@ -64,7 +64,10 @@ impl<C: Cluster> Service<C> {
         let topic = self.topic(&receive.topic, receive.deadline).await?;
         let consumer_group = self.consumer_group_or_create(&receive.consumer_group, receive.deadline).await?;
         if !topic.readable() || topic.queue_groups.is_empty() {
-            return Err(Refusal::new(Code::Forbidden, format!("The topic {:?} cannot be read at present.", topic.name)));
+            return Err(Refusal::new(
+                Code::Forbidden,
+                format!("The topic {:?} cannot be read at present.", topic.name),
+            ));
         }
         if !consumer_group.consume_enabled {
             return Err(Refusal::new(

@@ -19,7 +19,8 @@ impl<C: Cluster> Service<C> {
         if view.revision > 0 {
             return Ok(view);
         }
-        let starting = || Refusal::new(Code::HaNotAvailable, "This node is starting and knows no topics yet; try again.");
+        let starting =
+            || Refusal::new(Code::HaNotAvailable, "This node is starting and knows no topics yet; try again.");
         self.cluster.first_view(deadline).await.ok_or_else(starting)
     }
 

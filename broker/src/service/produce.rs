@@ -115,12 +115,7 @@ impl<C: Cluster> Service<C> {
     }
 
     /// Encodes each draft into the batch of the broker group that hosts its queue.
-    fn place(
-        &self,
-        topic: &TopicConfig,
-        drafts: &mut [Draft],
-        answers: &mut [Result<Stored, Refusal>],
-    ) -> Vec<Batch> {
+    fn place(&self, topic: &TopicConfig, drafts: &mut [Draft], answers: &mut [Result<Stored, Refusal>]) -> Vec<Batch> {
         let passed_over = self.passed_over(topic);
         let mut batches: Vec<Batch> = Vec::with_capacity(1);
         for (index, draft) in drafts.iter_mut().enumerate() {
@@ -266,7 +261,9 @@ fn refused(outcome: &Outcome) -> Refusal {
     match outcome {
         Outcome::UnknownTopic => Refusal::new(Code::TopicNotFound, "The topic was deleted."),
         Outcome::Refused(sentence) => Refusal::new(Code::InternalServerError, sentence.clone()),
-        Outcome::Append(_) | Outcome::Done | Outcome::Pop(_) | Outcome::Handles(_) | Outcome::UnknownConsumerGroup => lost(),
+        Outcome::Append(_) | Outcome::Done | Outcome::Pop(_) | Outcome::Handles(_) | Outcome::UnknownConsumerGroup => {
+            lost()
+        }
     }
 }
 

@@ -1,0 +1,215 @@
+//! What was acknowledged is delivered, unchanged, and stored once. The findings are those of `CONTRACT.md`.
+
+use super::Verdict;
+use crate::history::{Answer, Call, Delivery, Event, Phase};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Examples of each finding that a report shows.
+const EXAMPLES_COUNT_MAX: usize = 5;
+
+/// How a send ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Ok,
+    Fail,
+    Unknown,
+}
+
+/// What was found. Lists hold message ids, but for `overwritten`, which holds places.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Sends that were answered OK.
+    pub sent_ok: usize,
+    /// Sends that surely stored nothing.
+    pub sent_fail: usize,
+    /// Sends without a certain answer.
+    pub sent_unknown: usize,
+    /// Sends without a certain answer whose message was received.
+    pub unknown_stored: usize,
+    /// Distinct messages received.
+    pub received: usize,
+    /// Deliveries beyond the first of a message; allowed.
+    pub duplicates: usize,
+    /// Whether the history ends with a drained topic.
+    pub drained: bool,
+    /// OK, and never received.
+    pub lost: Vec<String>,
+    /// Received, and never sent.
+    pub phantom: Vec<String>,
+    /// Received, though the send surely failed.
+    pub ghost: Vec<String>,
+    /// Received at more than one place.
+    pub stored_twice: Vec<String>,
+    /// Places with more than one message id.
+    pub overwritten: Vec<String>,
+    /// Received with another body.
+    pub corrupt: Vec<String>,
+    /// Received again by a call that was invoked after the ack was OK.
+    pub returned: Vec<String>,
+}
+
+impl Report {
+    /// Invalid findings count at all times; a clean history counts when it was drained and something was sent.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        if self.faults().any(|(_, found)| !found.is_empty()) {
+            return Verdict::Invalid;
+        }
+        if self.drained && self.sent_ok > 0 { Verdict::Valid } else { Verdict::Undecided }
+    }
+
+    fn faults(&self) -> impl Iterator<Item = (&'static str, &Vec<String>)> {
+        [
+            ("lost", &self.lost),
+            ("phantom", &self.phantom),
+            ("ghost", &self.ghost),
+            ("stored twice", &self.stored_twice),
+            ("overwritten", &self.overwritten),
+            ("corrupt", &self.corrupt),
+            ("returned", &self.returned),
+        ]
+        .into_iter()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "delivery: {}", self.verdict())?;
+        writeln!(f, "  sends      {} ok, {} fail, {} unknown", self.sent_ok, self.sent_fail, self.sent_unknown)?;
+        writeln!(f, "             {} of the unknown are stored", self.unknown_stored)?;
+        writeln!(f, "  received   {} messages, {} duplicate deliveries", self.received, self.duplicates)?;
+        writeln!(f, "  drained    {}", if self.drained { "yes" } else { "no" })?;
+        for (name, found) in self.faults() {
+            let examples: Vec<&str> = found.iter().take(EXAMPLES_COUNT_MAX).map(String::as_str).collect();
+            let dots = if found.len() > EXAMPLES_COUNT_MAX { " ..." } else { "" };
+            writeln!(f, "  {name:<12} {} {}{dots}", found.len(), examples.join(" "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything known about the sends, receives and acks of a history.
+#[derive(Default)]
+struct Facts<'a> {
+    /// Body and fate of each sent message; unknown until a completion says more.
+    sends: BTreeMap<&'a str, (&'a str, Fate)>,
+    /// Each delivery with the time when its receive was invoked.
+    deliveries: Vec<(u64, &'a Delivery)>,
+    /// When an ack was first answered OK.
+    acked_at: BTreeMap<&'a str, u64>,
+    drained: bool,
+}
+
+/// Judges a history of one topic and one consumer group.
+#[must_use]
+pub fn check(events: &[Event]) -> Report {
+    let facts = Facts::of(events);
+    let mut report = Report { drained: facts.drained, ..Report::default() };
+    let received: BTreeSet<&str> = facts.deliveries.iter().map(|(_, d)| d.message_id.as_str()).collect();
+    report.received = received.len();
+    report.duplicates = facts.deliveries.len() - received.len();
+    judge_sends(&facts, &received, &mut report);
+    judge_places(&facts, &mut report);
+    judge_deliveries(&facts, &mut report);
+    report
+}
+
+impl<'a> Facts<'a> {
+    fn of(events: &'a [Event]) -> Facts<'a> {
+        let mut facts = Facts::default();
+        let mut invoked: BTreeMap<u64, (u64, &Call)> = BTreeMap::new();
+        for event in events {
+            if let Phase::Invoke { call } = &event.phase {
+                invoked.insert(event.op, (event.at_us, call));
+                if let Call::Send { message_id, body } = call {
+                    facts.sends.insert(message_id, (body, Fate::Unknown));
+                }
+                facts.drained |= matches!(call, Call::Drained);
+            } else if let Some((invoked_at, call)) = invoked.remove(&event.op) {
+                facts.complete(call, invoked_at, event);
+            }
+        }
+        facts
+    }
+
+    fn complete(&mut self, call: &'a Call, invoked_at: u64, event: &'a Event) {
+        match (call, &event.phase) {
+            (Call::Send { message_id, .. }, phase) => {
+                if let Some((_, fate)) = self.sends.get_mut(message_id.as_str()) {
+                    *fate = match phase {
+                        Phase::Ok { .. } => Fate::Ok,
+                        Phase::Fail { .. } => Fate::Fail,
+                        Phase::Invoke { .. } | Phase::Unknown { .. } => Fate::Unknown,
+                    };
+                }
+            }
+            (Call::Receive { .. }, Phase::Ok { answer: Answer::Received { messages } }) => {
+                self.deliveries.extend(messages.iter().map(|delivery| (invoked_at, delivery)));
+            }
+            (Call::Ack { message_id }, Phase::Ok { .. }) => {
+                self.acked_at.entry(message_id).or_insert(event.at_us);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn judge_sends(facts: &Facts<'_>, received: &BTreeSet<&str>, report: &mut Report) {
+    for (message_id, (_, fate)) in &facts.sends {
+        let seen = received.contains(message_id);
+        match fate {
+            Fate::Ok => {
+                report.sent_ok += 1;
+                // Before the topic is drained a message may simply not have come yet.
+                if !seen && facts.drained {
+                    report.lost.push((*message_id).to_owned());
+                }
+            }
+            Fate::Fail => {
+                report.sent_fail += 1;
+                if seen {
+                    report.ghost.push((*message_id).to_owned());
+                }
+            }
+            Fate::Unknown => {
+                report.sent_unknown += 1;
+                report.unknown_stored += usize::from(seen);
+            }
+        }
+    }
+}
+
+fn judge_places(facts: &Facts<'_>, report: &mut Report) {
+    let mut places: BTreeMap<&str, BTreeSet<(i32, i64)>> = BTreeMap::new();
+    let mut ids: BTreeMap<(i32, i64), BTreeSet<&str>> = BTreeMap::new();
+    for (_, delivery) in &facts.deliveries {
+        let place = (delivery.queue, delivery.offset);
+        places.entry(&delivery.message_id).or_default().insert(place);
+        ids.entry(place).or_default().insert(&delivery.message_id);
+    }
+    let twice = places.into_iter().filter(|(_, places)| places.len() > 1);
+    report.stored_twice = twice.map(|(id, _)| id.to_owned()).collect();
+    let overwritten = ids.into_iter().filter(|(_, ids)| ids.len() > 1);
+    report.overwritten = overwritten.map(|((queue, offset), _)| format!("{queue}/{offset}")).collect();
+}
+
+fn judge_deliveries(facts: &Facts<'_>, report: &mut Report) {
+    let (mut phantom, mut corrupt, mut returned) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for (invoked_at, delivery) in &facts.deliveries {
+        let id = delivery.message_id.as_str();
+        match facts.sends.get(id) {
+            None => drop(phantom.insert(id)),
+            Some((body, _)) if *body != delivery.body => drop(corrupt.insert(id)),
+            Some(_) => {}
+        }
+        if facts.acked_at.get(id).is_some_and(|acked_at| acked_at < invoked_at) {
+            returned.insert(id);
+        }
+    }
+    let owned = |ids: BTreeSet<&str>| ids.into_iter().map(str::to_owned).collect();
+    (report.phantom, report.corrupt, report.returned) = (owned(phantom), owned(corrupt), owned(returned));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! `raftmq-jepsen`: runs a workload against a live cluster, or judges a recorded history.
+//!
+//! Exit codes: 0 valid, 1 a checker found a fault of the system, 2 the harness failed or the history decides nothing.
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+use raftmq_jepsen::checker::{Verdict, delivery};
+use raftmq_jepsen::history::{self, Event};
+use raftmq_jepsen::workload;
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const EXIT_INVALID: u8 = 1;
+const EXIT_HARNESS: u8 = 2;
+
+/// Finds out whether a raftmq cluster keeps its promises.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Send and receive on a live cluster, then judge what was seen.
+    Check(Check),
+    /// Judge a history that `check --history` wrote.
+    Judge {
+        /// A file of JSON lines.
+        history: PathBuf,
+    },
+}
+
+#[derive(Args)]
+struct Check {
+    /// Nodes of the cluster, host:port each.
+    #[arg(long, value_delimiter = ',', required = true)]
+    endpoints: Vec<String>,
+    /// An existing topic of ordinary messages from which nothing was purged yet.
+    #[arg(long)]
+    topic: String,
+    /// A consumer group that no one else uses; default: one of this run's own.
+    #[arg(long)]
+    group: Option<String>,
+    /// For how long to send.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// Longest drain after that.
+    #[arg(long, default_value_t = 90)]
+    drain_seconds: u64,
+    /// Tasks that send.
+    #[arg(long, default_value_t = 4)]
+    producers: u32,
+    /// Tasks that receive.
+    #[arg(long, default_value_t = 2)]
+    consumers: u32,
+    /// Messages that each producer sends in a second, at most.
+    #[arg(long, default_value_t = 200)]
+    rate: u32,
+    /// Talk to the endpoints in turn instead of following routes.
+    #[arg(long)]
+    direct: bool,
+    /// Write the history here, as JSON lines.
+    #[arg(long)]
+    history: Option<PathBuf>,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let events = match Cli::parse().command {
+        Command::Check(check) => run(check).await,
+        Command::Judge { history } => read(&history),
+    };
+    match events {
+        Ok(events) => judge(&events),
+        Err(error) => {
+            eprintln!("the harness failed: {error:#}");
+            ExitCode::from(EXIT_HARNESS)
+        }
+    }
+}
+
+async fn run(check: Check) -> Result<Vec<Event>> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let run = format!("{}-{}", since.as_millis(), std::process::id());
+    let options = workload::delivery::Options {
+        endpoints: check.endpoints,
+        topic: check.topic,
+        group: check.group.unwrap_or_else(|| format!("jepsen-{run}")),
+        run,
+        produce: Duration::from_secs(check.seconds),
+        drain_max: Duration::from_secs(check.drain_seconds),
+        producers: check.producers,
+        consumers: check.consumers,
+        rate: check.rate,
+        direct: check.direct,
+    };
+    let events = workload::delivery::run(options).await?;
+    if let Some(path) = &check.history {
+        let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+        history::write(&events, BufWriter::new(file)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(events)
+}
+
+fn read(path: &Path) -> Result<Vec<Event>> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    history::read(BufReader::new(file)).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn judge(events: &[Event]) -> ExitCode {
+    let report = delivery::check(events);
+    print!("{report}");
+    match report.verdict() {
+        Verdict::Valid => ExitCode::SUCCESS,
+        Verdict::Invalid => ExitCode::from(EXIT_INVALID),
+        Verdict::Undecided => ExitCode::from(EXIT_HARNESS),
+    }
+}

@@ -1,0 +1,236 @@
+//! Producers send numbered messages while consumers receive and acknowledge them; at the end the topic is drained.
+//!
+//! Messages of other runs that the topic still holds are acknowledged and left out of the history: each message carries
+//! the id of its run as a property.
+
+use super::Recorder;
+use crate::history::{Answer, Call, Delivery, Event, Phase};
+use anyhow::{Context, Result, anyhow};
+use raftmq_client::{Client, ClientError, ClientOptions, FilterExpression, Message, ReceivedMessage, SendError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// Property that names a message's run.
+const RUN_PROPERTY: &str = "run";
+/// How long received messages stay invisible: the least that the API allows.
+const INVISIBLE: Duration = Duration::from_secs(10);
+const RECEIVE_BATCH_COUNT: u32 = 16;
+/// The topic is drained when nothing came for so long and nothing is missing.
+const QUIET_WHEN_COMPLETE: Duration = Duration::from_secs(3);
+/// The same while acknowledged messages are missing: in-flight ones have come back by then.
+const QUIET_WHEN_MISSING: Duration = Duration::from_secs(25);
+/// Pause of a consumer whose receive failed, so that it does not spin.
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
+const EVENTS_COUNT_MAX: usize = 20_000_000;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Nodes of the cluster, `host:port` each.
+    pub endpoints: Vec<String>,
+    /// An existing topic of ordinary messages from which nothing was purged yet.
+    pub topic: String,
+    /// The consumer group; no one else may use it.
+    pub group: String,
+    /// Unique to this run.
+    pub run: String,
+    /// For how long producers send.
+    pub produce: Duration,
+    /// Longest drain after that; a topic that is not empty by then decides nothing.
+    pub drain_max: Duration,
+    /// Tasks that send.
+    pub producers: u32,
+    /// Tasks that receive.
+    pub consumers: u32,
+    /// Messages that each producer sends in a second, at most.
+    pub rate: u32,
+    /// Talk to the endpoints in turn instead of following routes.
+    pub direct: bool,
+}
+
+/// What the tasks share.
+struct Run {
+    options: Options,
+    client: Client,
+    recorder: Recorder,
+    progress: Mutex<Progress>,
+}
+
+/// What decides when the topic is drained.
+struct Progress {
+    /// Ids of sends that were answered OK and have not been received.
+    missing: BTreeSet<String>,
+    received: BTreeSet<String>,
+    last_news: Instant,
+    producing: bool,
+}
+
+/// Runs the workload and answers its history.
+///
+/// # Errors
+/// For faults of the harness only: bad options, a task that died, a history that is not whole.
+pub async fn run(options: Options) -> Result<Vec<Event>> {
+    let client_options = ClientOptions {
+        direct: options.direct,
+        await_duration: Duration::from_secs(5),
+        request_timeout: Duration::from_secs(2),
+        client_name: "jepsen".to_owned(),
+        ..ClientOptions::default()
+    };
+    let client = Client::connect(options.endpoints.clone(), client_options).await.context("bad endpoints")?;
+    let progress =
+        Progress { missing: BTreeSet::new(), received: BTreeSet::new(), last_news: Instant::now(), producing: true };
+    let run =
+        Arc::new(Run { options, client, recorder: Recorder::new(EVENTS_COUNT_MAX), progress: Mutex::new(progress) });
+    let mut producers = JoinSet::new();
+    let mut consumers = JoinSet::new();
+    let produce_until = Instant::now() + run.options.produce;
+    for process in 0..run.options.producers {
+        producers.spawn(run.clone().produce(process, produce_until));
+    }
+    let drain_until = produce_until + run.options.drain_max;
+    for process in run.options.producers..run.options.producers + run.options.consumers {
+        consumers.spawn(run.clone().consume(process, drain_until));
+    }
+    while let Some(joined) = producers.join_next().await {
+        joined.context("a producer task died")?;
+    }
+    run.with(|progress| {
+        progress.producing = false;
+        progress.last_news = Instant::now();
+    });
+    let mut drained = true;
+    while let Some(joined) = consumers.join_next().await {
+        drained &= joined.context("a consumer task died")?;
+    }
+    if drained {
+        let op = run.recorder.invoke(0, Call::Drained);
+        run.recorder.complete(0, op, Phase::Ok { answer: Answer::Done });
+    }
+    let run = Arc::into_inner(run).context("a task outlived the run")?;
+    run.recorder.into_events().map_err(|_| anyhow!("the run made more than {EVENTS_COUNT_MAX} events"))
+}
+
+impl Run {
+    fn with<T>(&self, change: impl FnOnce(&mut Progress) -> T) -> T {
+        change(&mut self.progress.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn produce(self: Arc<Run>, process: u32, until: Instant) {
+        let producer = self.client.producer();
+        let mut pace = tokio::time::interval(Duration::from_secs(1) / self.options.rate.max(1));
+        pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        for number in 0u64.. {
+            pace.tick().await;
+            if Instant::now() >= until {
+                return;
+            }
+            let (id, body) = (self.client.next_message_id(), format!("{process}/{number}"));
+            let message = Message::new(&self.options.topic, body.clone()).with_message_id(&id);
+            let message = message.property(RUN_PROPERTY, &self.options.run);
+            let op = self.recorder.invoke(process, Call::Send { message_id: id.clone(), body });
+            let sent = producer.send(message).await;
+            let phase = match &sent {
+                Ok(receipt) => Phase::Ok { answer: Answer::Sent { offset: receipt.offset } },
+                Err(error) => failed_send(error),
+            };
+            self.recorder.complete(process, op, phase);
+            if sent.is_ok() {
+                self.with(|progress| {
+                    if !progress.received.contains(&id) {
+                        progress.missing.insert(id);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Receives until the topic is drained (`true`) or the time is up (`false`).
+    async fn consume(self: Arc<Run>, process: u32, until: Instant) -> bool {
+        let Options { group, topic, .. } = &self.options;
+        let consumer = self.client.simple_consumer(group, topic, FilterExpression::all());
+        while Instant::now() < until {
+            let drain = self.with(|progress| !progress.producing);
+            let op = self.recorder.invoke(process, Call::Receive { drain });
+            let received = consumer.receive(RECEIVE_BATCH_COUNT, INVISIBLE).await;
+            match received {
+                Ok(messages) => {
+                    let (ours, foreign): (Vec<_>, Vec<_>) =
+                        messages.into_iter().partition(|message| self.is_ours(message));
+                    self.received(process, op, &ours);
+                    let empty = ours.is_empty() && foreign.is_empty();
+                    let acks = ours.iter().map(|message| message.message_id.clone());
+                    let acks: Vec<u64> =
+                        acks.map(|message_id| self.recorder.invoke(process, Call::Ack { message_id })).collect();
+                    self.acked(process, &acks, consumer.ack_many(&ours).await);
+                    // Left-overs of other runs: nobody counts whether this succeeds.
+                    let _ = consumer.ack_many(&foreign).await;
+                    if drain && empty && self.with(|progress| progress.is_drained()) {
+                        return true;
+                    }
+                }
+                Err(error) => {
+                    self.recorder.complete(process, op, Phase::Unknown { error: error.to_string() });
+                    tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+                }
+            }
+        }
+        false
+    }
+
+    fn is_ours(&self, message: &ReceivedMessage) -> bool {
+        message.properties.get(RUN_PROPERTY) == Some(&self.options.run)
+    }
+
+    fn received(&self, process: u32, op: u64, messages: &[ReceivedMessage]) {
+        let delivery = |message: &ReceivedMessage| Delivery {
+            message_id: message.message_id.clone(),
+            body: String::from_utf8_lossy(&message.body).into_owned(),
+            queue: message.queue_id,
+            offset: message.queue_offset,
+            attempt: message.delivery_attempt,
+        };
+        let answer = Answer::Received { messages: messages.iter().map(delivery).collect() };
+        self.recorder.complete(process, op, Phase::Ok { answer });
+        self.with(|progress| {
+            for message in messages {
+                progress.missing.remove(&message.message_id);
+                progress.received.insert(message.message_id.clone());
+                progress.last_news = Instant::now();
+            }
+        });
+    }
+
+    fn acked(&self, process: u32, ops: &[u64], answers: Result<Vec<Result<(), ClientError>>, ClientError>) {
+        for (place, op) in ops.iter().enumerate() {
+            let answer = match &answers {
+                Ok(answers) => answers.get(place).cloned().unwrap_or(Err(ClientError::Malformed("no entry"))),
+                Err(error) => Err(error.clone()),
+            };
+            let phase = match answer {
+                Ok(()) => Phase::Ok { answer: Answer::Done },
+                // An earlier attempt may have had its effect, which the client does not tell for acks.
+                Err(error) => Phase::Unknown { error: error.to_string() },
+            };
+            self.recorder.complete(process, *op, phase);
+        }
+    }
+}
+
+impl Progress {
+    fn is_drained(&self) -> bool {
+        let needed = if self.missing.is_empty() { QUIET_WHEN_COMPLETE } else { QUIET_WHEN_MISSING };
+        self.last_news.elapsed() >= needed
+    }
+}
+
+/// `fail` only when it is certain that nothing was stored.
+fn failed_send(error: &SendError) -> Phase {
+    if error.maybe_stored {
+        Phase::Unknown { error: error.to_string() }
+    } else {
+        Phase::Fail { error: error.to_string() }
+    }
+}

@@ -1,0 +1,6 @@
+//! Workloads: they drive a live cluster through the public API and record what they see.
+
+pub mod delivery;
+mod recorder;
+
+pub use recorder::{Recorder, RecorderFull};

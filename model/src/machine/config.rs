@@ -46,6 +46,7 @@ impl GroupState {
             changes.delete(key::queue::key(uid, *queue));
         }
         changes.topics_removed.push(uid);
+        self.window.forget_topic(uid);
         let consumed: Vec<ConsumedQueue> = self.consumptions.keys().filter(|c| c.topic == uid).copied().collect();
         for consumed in consumed {
             self.forget_consumption(consumed, changes);

@@ -3,7 +3,7 @@
 use super::attempts::Attempts;
 use super::consumption::Consumption;
 use super::key::window_from::WindowFrom;
-use super::window::{MessageKey, Receipt};
+use super::window::{MessageKey, Receipt, Remembered, Replay};
 use super::{ConsumerGroup, GroupState, Limits, Queue, Topic, key};
 use crate::command::Command;
 use crate::ids::{GroupId, PhysicalOffset, Position, QueueId, QueueOffset, Timestamp, TopicUid};
@@ -119,7 +119,7 @@ impl GroupState {
     #[must_use]
     pub fn window_replay_from(&self) -> Option<u64> {
         let from = self.dirty.window_from?;
-        (from.index != WindowFrom::NOTHING).then_some(from.index)
+        (from != WindowFrom::NOTHING).then_some(from.index)
     }
 
     /// Refills the stored-once window from a command that was applied before the checkpoint. `now` is the time of its
@@ -137,7 +137,7 @@ impl GroupState {
         command: &Command,
         mut offset_of: impl FnMut(TopicUid, QueueId, PhysicalOffset) -> Result<Option<QueueOffset>, E>,
     ) -> Result<(), E> {
-        self.window.replay_clock = self.window.replay_clock.max(now);
+        self.window.replay.clock = self.window.replay.clock.max(now);
         let Command::Append(append) = command else { return Ok(()) };
         for entry in &append.entries {
             let physical = super::append::record_at(at, command_at, entry.record_at);
@@ -166,9 +166,10 @@ impl GroupState {
     ) {
         let Some(key) = MessageKey::new(topic, message_id) else { return };
         // The log clock as it was then. It had not passed the checkpoint's.
-        self.window.replay_clock = self.window.replay_clock.max(now);
-        let at = self.window.replay_clock.min(self.now);
-        self.window.remember(&key, Receipt { queue, offset, physical }, index, at, self.now);
+        self.window.replay.clock = self.window.replay.clock.max(now);
+        let at = self.window.replay.clock.min(self.now);
+        let entry = Remembered { key, receipt: Receipt { queue, offset, physical }, at };
+        self.window.remember(&entry, index, self.now);
     }
 
     /// All pairs of the state in key order, with the whole stored-once window: what a snapshot is made of. Loading
@@ -246,6 +247,6 @@ impl GroupState {
 
     fn load_window_from(&mut self, from: WindowFrom) {
         self.dirty.window_from = Some(from);
-        self.window.replay_clock = from.clock;
+        self.window.replay = Replay { clock: from.clock, floor: from.floor };
     }
 }

@@ -76,6 +76,13 @@ struct Chunk {
     ids: Vec<u8>,
 }
 
+/// How far back the window went at the checkpoint that was loaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Replay {
+    pub(super) clock: Timestamp,
+    pub(super) floor: PhysicalOffset,
+}
+
 /// See the module's header.
 #[derive(Clone, Debug)]
 pub(super) struct StoredOnce {
@@ -89,8 +96,8 @@ pub(super) struct StoredOnce {
     id_bytes: usize,
     /// Hash and slot number. The hash is kept so that growing the table does not touch the slots.
     table: HashTable<(u32, u32)>,
-    /// The log clock of the replay that refills the window after a load.
-    pub(super) replay_clock: Timestamp,
+    /// What refills the window after a load: the log clock there, and where the first record lies that was in it.
+    pub(super) replay: Replay,
     /// Keys of window chunks in the state store (from an installed snapshot) with the number behind their last slot.
     pairs: VecDeque<(Vec<u8>, u32)>,
 }
@@ -144,7 +151,7 @@ impl StoredOnce {
             len: 0,
             id_bytes: 0,
             table: HashTable::new(),
-            replay_clock: Timestamp::default(),
+            replay: Replay::default(),
             pairs: VecDeque::new(),
         }
     }
@@ -170,30 +177,45 @@ impl StoredOnce {
         }
     }
 
-    /// As [`StoredOnce::insert`] for a message that was stored before `now`: it may be in the window already, or be
-    /// too old for it.
-    pub(super) fn remember(
-        &mut self,
-        key: &MessageKey<'_>,
-        receipt: Receipt,
-        index: u64,
-        at: Timestamp,
-        now: Timestamp,
-    ) {
-        self.evict(now);
-        if self.too_old(at, now) {
+    /// As [`StoredOnce::insert`] for a message that was stored before the checkpoint that was loaded, whose clock is
+    /// `now`: it may be in the window already, or have left it before.
+    pub(super) fn remember(&mut self, entry: &Remembered<'_>, index: u64, now: Timestamp) {
+        if entry.receipt.physical < self.replay.floor || self.too_old(entry.at, now) {
             return;
         }
-        let hash = key.hash();
-        if let Some(number) = self.find(key, hash) {
-            if self.slot(number).1.physical >= receipt.physical {
-                return;
-            }
-            // Stored again after the window had lost it: the later receipt is the one that stands. The old slot leaves
-            // at its turn and takes nothing with it.
-            self.unlink(hash, number);
+        if self.find(&entry.key, entry.key.hash()).is_none() {
+            self.insert(&entry.key, entry.receipt, index, entry.at);
         }
-        self.insert(key, receipt, index, at);
+    }
+
+    /// Forgets a topic that is deleted, so that what is remembered of others does not depend on whether this replica
+    /// was restarted since (a replay skips the topic). Costs a walk over the window.
+    pub(super) fn forget_topic(&mut self, topic: TopicUid) {
+        let mut found = false;
+        self.for_each(|entry| found |= entry.key.topic == topic);
+        if !found {
+            return;
+        }
+        let empty = StoredOnce { replay: self.replay, ..StoredOnce::new(self.limits) };
+        let StoredOnce { mut chunks, mut gone, base, mut pairs, .. } = std::mem::replace(self, empty);
+        let mut number = base.wrapping_add(gone as u32);
+        // Chunk by chunk, so that the old window goes as the new one comes.
+        while let Some(chunk) = chunks.pop_front() {
+            for slot in &chunk.slots[gone..] {
+                while pairs.front().is_some_and(|(_, end)| is_behind(number, *end)) {
+                    let end = self.end();
+                    self.pairs.extend(pairs.pop_front().map(|(key, _)| (key, end)));
+                }
+                if slot.topic != topic {
+                    let entry = chunk.remembered(slot);
+                    self.insert(&entry.key, entry.receipt, chunk.first_index, entry.at);
+                }
+                number = number.wrapping_add(1);
+            }
+            gone = 0;
+        }
+        let end = self.end();
+        self.pairs.extend(pairs.into_iter().map(|(key, _)| (key, end)));
     }
 
     /// Forgets what is older than the window.
@@ -208,16 +230,18 @@ impl StoredOnce {
 
     /// Where a replay has to begin to refill the window as it is.
     pub(super) fn replay_from(&self) -> WindowFrom {
-        match self.chunks.front() {
-            Some(chunk) if self.len > 0 => WindowFrom { index: chunk.first_index, clock: chunk.slots[0].at },
-            _ => WindowFrom { index: WindowFrom::NOTHING, clock: Timestamp::default() },
+        match (self.chunks.front(), self.front()) {
+            (Some(chunk), Some(slot)) => {
+                WindowFrom { index: chunk.first_index, clock: chunk.slots[0].at, floor: slot.physical }
+            }
+            _ => WindowFrom::NOTHING,
         }
     }
 
     /// Takes a chunk of an installed snapshot from the state store.
     pub(super) fn load_chunk(&mut self, key: &[u8], index: u64, entries: &[Remembered<'_>], now: Timestamp) {
         for entry in entries {
-            self.remember(&entry.key, entry.receipt, index, entry.at, now);
+            self.remember(entry, index, now);
         }
         self.pairs.push_back((key.to_vec(), self.end()));
     }
@@ -225,9 +249,7 @@ impl StoredOnce {
     /// Deletes from the state store the chunks of an installed snapshot that the window has moved past.
     pub(super) fn drop_outlived_pairs(&mut self, changes: &mut Changes) {
         let first = self.end().wrapping_sub(self.len as u32);
-        // Numbers wrap, so they are compared by their distance; the window is far shorter than half the circle.
-        let outlived = |end: u32| first.wrapping_sub(end) < u32::MAX / 2;
-        while self.pairs.front().is_some_and(|(_, end)| outlived(*end)) {
+        while self.pairs.front().is_some_and(|(_, end)| is_behind(first, *end)) {
             if let Some((key, _)) = self.pairs.pop_front() {
                 changes.delete(key);
             }
@@ -353,6 +375,12 @@ impl Chunk {
         let receipt = Receipt { queue: slot.queue, offset: slot.offset, physical: slot.physical };
         Remembered { key, receipt, at: slot.at }
     }
+}
+
+/// Whether slot number `a` is `b` or behind it. Numbers wrap, so they are compared by their distance; the window is far
+/// shorter than half the circle.
+fn is_behind(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b) < u32::MAX / 2
 }
 
 /// Two digits a byte, when all are upper-case hexadecimal digits: then packing loses nothing.

@@ -32,6 +32,8 @@ pub struct Adaptor {
     books: Bookkeeping,
     membership_json: Bytes,
     snapshot: Arc<Mutex<Option<Snapshot>>>,
+    /// Taken by [`Adaptor::prepare_snapshot`] for the next builder.
+    prepared: Option<Snapshot>,
     applied_term: watch::Sender<u64>,
     fatal: FatalReport,
 }
@@ -70,6 +72,7 @@ impl Adaptor {
             membership_json: books.membership_json()?,
             books,
             snapshot: Arc::default(),
+            prepared: None,
             applied_term,
             fatal,
         })
@@ -154,12 +157,24 @@ impl Adaptor {
         self.end_run(&mut run)
     }
 
+    /// Takes the snapshot that the next builder hands out, and answers what it covers. A failure harms nothing, where one
+    /// of a builder would stop the group.
+    pub(crate) fn prepare_snapshot(&mut self) -> io::Result<Option<LogId>> {
+        let snapshot = self.take_snapshot()?;
+        let covers = snapshot.meta.last_log_id;
+        self.prepared = Some(snapshot);
+        Ok(covers)
+    }
+
     /// The state as of now; taken between two applies, so it is one moment of the log.
     fn take_snapshot(&mut self) -> io::Result<Snapshot> {
-        let applied = self.books.applied.ok_or_else(|| damaged("nothing is applied, there is nothing to snapshot"))?;
+        let applied = self.books.applied;
         let data = self.machine.get_mut().snapshot()?;
-        let next_offset = self.log.offset_after(applied.index)?;
-        let meta = SnapshotMeta { last_log_id: Some(applied), last_membership: self.books.membership.clone() };
+        let next_offset = match applied {
+            Some(id) => self.log.offset_after(id.index)?,
+            None => PhysicalOffset(0),
+        };
+        let meta = SnapshotMeta { last_log_id: applied, last_membership: self.books.membership.clone() };
         Ok(Snapshot { meta, snapshot: wrap_snapshot(next_offset.0, &data) })
     }
 
@@ -196,15 +211,19 @@ fn payload_bytes(entry: &RaftEntry) -> usize {
     }
 }
 
-/// The Raft library would throw the whole log away when the state is ahead of it (it takes that for an installed
-/// snapshot), so only an installed snapshot may be.
+/// The state must lie between what was purged from the log and the log's end. The Raft library would throw the whole log
+/// away when the state is ahead of it (it takes that for an installed snapshot), so only an installed snapshot may be.
 fn check_against_log(books: &Bookkeeping, log: &LogStore) -> io::Result<()> {
     let applied = books.applied.map(|id| id.index);
-    let last = log.last().map(|(_, index)| index);
+    let (purged, last) = (log.purged().map(|(_, index)| index), log.last().map(|(_, index)| index));
+    let upto = |index: Option<u64>| index.map_or_else(|| "nothing".to_owned(), |index| format!("entry {index}"));
     if applied > last && books.installed_next_offset.is_none() {
-        let last = last.map_or_else(|| "is empty".to_owned(), |index| format!("ends at entry {index}"));
-        let applied = applied.unwrap_or(0);
-        return Err(damaged(&format!("the state contains entry {applied} but the log {last}")));
+        let (applied, last) = (upto(applied), upto(last));
+        return Err(damaged(&format!("the state contains {applied} but the log ends with {last}")));
+    }
+    if applied < purged {
+        let (applied, purged) = (upto(applied), upto(purged));
+        return Err(damaged(&format!("the state ends with {applied} but the log begins after {purged}")));
     }
     Ok(())
 }
@@ -242,7 +261,8 @@ impl RaftStateMachine<TypeConfig> for Adaptor {
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
-        SnapshotBuilder { taken: Some(self.take_snapshot()), kept: Arc::clone(&self.snapshot) }
+        let taken = self.prepared.take().map_or_else(|| self.take_snapshot(), Ok);
+        SnapshotBuilder { taken: Some(taken), kept: Arc::clone(&self.snapshot) }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Bytes) -> io::Result<()> {

@@ -53,6 +53,20 @@ pub enum TransferError {
     Stopped,
 }
 
+/// Why a replica did not forget its log.
+#[derive(Debug, Error)]
+pub enum CompactError {
+    /// Nothing is applied yet.
+    #[error("nothing is applied yet")]
+    NothingApplied,
+    /// The machine gives no snapshot.
+    #[error("the machine gives no snapshot: {0}")]
+    NoSnapshot(io::Error),
+    /// The group was closed here.
+    #[error("the group is closed")]
+    Stopped,
+}
+
 /// Why a group's first membership was not written.
 #[derive(Debug, Error)]
 pub enum InitializeError {

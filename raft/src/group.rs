@@ -1,14 +1,14 @@
 //! A replica of a group, for those who propose and ask.
 
 use crate::early_election::Alarms;
-use crate::errors::{InitializeError, ProposeError, TransferError};
+use crate::errors::{CompactError, InitializeError, ProposeError, TransferError};
 use crate::leadership::Leadership;
 use crate::liveness::Liveness;
 use crate::peers::PeerState;
 use crate::proposer::Proposer;
 use crate::status::{self, GroupStatus};
 use crate::transfer::Transfer;
-use crate::types::{Raft, log_id};
+use crate::types::Raft;
 use bytes::Bytes;
 use openraft::ReadPolicy;
 use openraft::async_runtime::WatchReceiver;
@@ -133,20 +133,21 @@ impl Group {
     /// what was forgotten gets the snapshot.
     ///
     /// # Errors
-    /// `Stopped`; `NotReady` when nothing is applied yet.
-    pub async fn compact(&self) -> Result<(), ProposeError> {
+    /// See [`CompactError`].
+    pub async fn compact(&self) -> Result<(), CompactError> {
         let raft = &self.0.raft;
+        let prepared = raft.with_state_machine(|adaptor| Box::pin(async move { adaptor.prepare_snapshot() })).await;
+        let covers = prepared.map_err(|_| CompactError::Stopped)?.map_err(CompactError::NoSnapshot)?;
+        let covers = covers.ok_or(CompactError::NothingApplied)?;
+        raft.trigger().snapshot().await.map_err(|_| CompactError::Stopped)?;
         let mut metrics = raft.metrics();
-        let applied = metrics.borrow_watched().last_applied.ok_or(ProposeError::NotReady)?;
-        raft.trigger().snapshot().await.map_err(|_| ProposeError::Stopped)?;
-        while metrics.borrow_and_update().snapshot < Some(applied) {
-            metrics.changed().await.map_err(|_| ProposeError::Stopped)?;
+        while metrics.borrow_and_update().snapshot < Some(covers) {
+            metrics.changed().await.map_err(|_| CompactError::Stopped)?;
         }
-        raft.trigger().purge_log(applied.index).await.map_err(|_| ProposeError::Stopped)?;
-        while metrics.borrow_and_update().purged.map(|id| id.index) < Some(applied.index) {
-            metrics.changed().await.map_err(|_| ProposeError::Stopped)?;
+        raft.trigger().purge_log(covers.index).await.map_err(|_| CompactError::Stopped)?;
+        while metrics.borrow_and_update().purged < Some(covers) {
+            metrics.changed().await.map_err(|_| CompactError::Stopped)?;
         }
-        debug_assert!(self.0.log.purged().map(log_id) >= Some(applied));
         Ok(())
     }
 }

@@ -1,14 +1,18 @@
 //! Who leads, and whether it may serve.
 
 use crate::fatal::FatalReport;
-use crate::types::{Raft, node_of};
+use crate::types::{Raft, TypeConfig, node_of};
 use openraft::ServerState;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::Fatal;
 use raftmq_model::ids::{GroupId, NodeId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::watch;
+
+/// A group that ended says why within this time.
+const REASON_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a replica knows of its group's leader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,10 +50,10 @@ impl Follow {
                 break;
             }
         }
-        self.ended();
+        self.ended().await;
     }
 
-    fn current(&self, server: &openraft::metrics::RaftServerMetrics<crate::types::TypeConfig>) -> Leadership {
+    fn current(&self, server: &openraft::metrics::RaftServerMetrics<TypeConfig>) -> Leadership {
         let term = server.vote.leader_id.term;
         let leads = server.state == ServerState::Leader && server.current_leader == Some(server.id);
         Leadership {
@@ -59,15 +63,27 @@ impl Follow {
         }
     }
 
-    fn ended(&self) {
+    async fn ended(&self) {
         self.sender.send_modify(|last| *last = Leadership { term: last.term, leader: None, ready: false });
         if self.closing.load(Ordering::Relaxed) {
             return;
         }
-        match &self.raft.metrics().borrow_watched().running_state {
-            Err(Fatal::Stopped) => {}
-            Err(fatal) => self.fatal.report(self.group, fatal.to_string()),
-            Ok(()) => self.fatal.report(self.group, "the task that applies entries ended"),
+        match tokio::time::timeout(REASON_TIMEOUT, self.reason()).await {
+            Ok(Fatal::Stopped) => {}
+            Ok(fatal) => self.fatal.report(self.group, fatal.to_string()),
+            Err(_) => self.fatal.report(self.group, "the task that applies entries ended"),
+        }
+    }
+
+    async fn reason(&self) -> Fatal<TypeConfig> {
+        let mut metrics = self.raft.metrics();
+        loop {
+            if let Err(fatal) = &metrics.borrow_and_update().running_state {
+                return fatal.clone();
+            }
+            if metrics.changed().await.is_err() {
+                return std::future::pending().await;
+            }
         }
     }
 }

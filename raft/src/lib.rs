@@ -34,7 +34,7 @@ mod transfer;
 mod types;
 mod wire;
 
-pub use errors::{InitializeError, OpenError, ProposeError, ServeError, TransferError};
+pub use errors::{CompactError, InitializeError, OpenError, ProposeError, ServeError, TransferError};
 pub use fatal::FatalError;
 pub use group::Group;
 pub use identity::{PeerClientInterceptor, PeerIdentity, PeerServerInterceptor};

@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
 /// A frame goes out this often.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// A peer that does not echo for this long is silent.
 const ECHO_TIMEOUT: Duration = Duration::from_secs(3);
-/// Pause between two tries to reach a peer that is not there.
+/// Time between the beginnings of two tries to reach a peer.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// How many deaths may wait to be handled.
 pub(crate) const DEATHS_MAX: usize = 64;
@@ -56,7 +56,7 @@ impl Liveness {
         let node = link.node();
         let mut boot = None;
         loop {
-            let was_alive = self.state(node) == PeerState::Alive;
+            let started = Instant::now();
             match self.session(&link, &mut boot).await {
                 End::Refused => {
                     if self.set(node, PeerState::Dead) {
@@ -64,16 +64,12 @@ impl Liveness {
                         self.died(node);
                     }
                 }
-                // The end of a living stream is no proof: try to connect first, at once.
-                End::Lost if was_alive || self.state(node) == PeerState::Alive => {
-                    self.set(node, PeerState::Silent);
-                    continue;
-                }
                 End::Lost => {
                     self.set(node, PeerState::Silent);
                 }
             }
-            tokio::time::sleep(RETRY_PAUSE).await;
+            // The end of a stream that lasted is no proof of death: the next connect, at once, is.
+            tokio::time::sleep_until(started + RETRY_PAUSE).await;
         }
     }
 

@@ -59,6 +59,10 @@ impl LogStore {
         self.log.last()
     }
 
+    pub(crate) fn purged(&self) -> Option<(u64, u64)> {
+        self.log.purged()
+    }
+
     /// Where the entry after `index` goes on all replicas. Beyond the end of the log that is known from the snapshot that
     /// the state came from.
     pub(crate) fn offset_after(&self, index: u64) -> io::Result<PhysicalOffset> {

@@ -34,10 +34,11 @@ pub trait Machine: Send + 'static {
     /// When the state cannot be written.
     fn apply_end(&mut self, bookkeeping: Bytes) -> io::Result<()>;
 
-    /// The whole state after the last applied entry, for a replica that has none.
+    /// The whole state after the last applied entry, for a replica that has none. Makes this replica's own state durable
+    /// up to there first: the log before it may be forgotten afterwards.
     ///
     /// # Errors
-    /// When the state cannot be read.
+    /// When the state cannot be read or written. Only the caller of [`crate::Group::compact`] learns of it.
     fn snapshot(&mut self) -> io::Result<Bytes>;
 
     /// Replaces the state by a snapshot, together with `bookkeeping`, and makes both durable before it returns.

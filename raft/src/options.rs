@@ -12,7 +12,7 @@ pub const QUEUE_BYTES_MAX: usize = 32 << 20;
 pub const QUEUE_COUNT_MAX: usize = 65_536;
 /// Bytes of an entry's payload after which no further proposal is added to it.
 pub const ENTRY_BYTES_MAX: usize = 256 << 10;
-/// Bytes of an entry's payload that are never passed, not even by one proposal alone.
+/// Bytes of an entry's payload that are never passed, not even by one proposal alone. Small segments lower it.
 pub const ENTRY_BYTES_HARD_MAX: usize = 8 << 20;
 /// Entries of one group that are proposed and not yet applied.
 pub const PIPELINE_DEPTH: usize = 4;

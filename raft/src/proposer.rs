@@ -36,6 +36,7 @@ pub(crate) struct Proposer {
     room: Arc<Semaphore>,
     slots: Arc<Semaphore>,
     depth: u32,
+    entry_bytes_hard_max: usize,
     leadership: watch::Receiver<Leadership>,
 }
 
@@ -92,18 +93,19 @@ impl Proposer {
         let (queue, proposals) = mpsc::channel(QUEUE_COUNT_MAX);
         let depth = u32::try_from(options.pipeline_depth.max(1)).unwrap_or(u32::MAX);
         let slots = Arc::new(Semaphore::new(depth as usize));
+        let entry_bytes_hard_max = ENTRY_BYTES_HARD_MAX.min(options.log.payload_bytes_max());
         let packer = Packer {
             raft,
             clock,
             queue: proposals,
             slots: Arc::clone(&slots),
-            entry_bytes_max: options.entry_bytes_max.min(ENTRY_BYTES_HARD_MAX),
+            entry_bytes_max: options.entry_bytes_max.min(entry_bytes_hard_max),
             hints: Hints::new(node, leadership.clone()),
             next: None,
         };
         tokio::spawn(packer.run());
         let room = Arc::new(Semaphore::new(options.queue_bytes_max.min(Semaphore::MAX_PERMITS)));
-        Proposer { node, queue, room, slots, depth, leadership }
+        Proposer { node, queue, room, slots, depth, entry_bytes_hard_max, leadership }
     }
 
     pub(crate) fn hints(&self) -> Hints {
@@ -116,7 +118,7 @@ impl Proposer {
             return Ok(Vec::new());
         }
         let bytes = commands.iter().map(|command| command.len() + BATCH_COMMAND_OVERHEAD_BYTES).sum::<usize>();
-        if bytes + BATCH_HEADER_BYTES > ENTRY_BYTES_HARD_MAX {
+        if bytes + BATCH_HEADER_BYTES > self.entry_bytes_hard_max {
             return Err(ProposeError::TooLarge);
         }
         self.hints().check()?;

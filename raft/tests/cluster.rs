@@ -7,9 +7,10 @@ use bytes::Bytes;
 use raftmq_model::ids::{GroupId, NodeId};
 use raftmq_proto::raft::{VoteRequest, raft_client::RaftClient};
 use raftmq_raft::{
-    ENTRY_BYTES_HARD_MAX, Group, GroupOptions, InitializeError, PeerAddresses, PeerState, ProposeError, RaftNode,
-    TransferError,
+    CommitLogOptions, ENTRY_BYTES_HARD_MAX, Group, GroupOptions, InitializeError, PeerAddresses, PeerState,
+    ProposeError, RaftNode, TransferError,
 };
+use raftmq_store::testing::{Fault, FaultyIo};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -381,6 +382,25 @@ async fn the_queue_is_bounded_and_a_dropped_call_harms_nobody() {
         group.propose(command("late")).await,
         Err(ProposeError::Stopped | ProposeError::NotLeader { .. })
     ));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_fails_stops_the_group_and_says_so() {
+    let _one = ONE.lock().await;
+    let disk = FaultyIo::new();
+    let raft = RaftNode::start(options(1, "test", &PeerAddresses::new(BTreeMap::new()))).unwrap();
+    let log = CommitLogOptions { io: Arc::new(disk.clone()), ..support::log_options("/disk".as_ref()) };
+    let machine = Box::new(TestMachine::over(&Shared::new()));
+    let group = raft.open_group(GroupOptions::new(GROUP, log), machine).await.unwrap();
+    group.initialize(&replicas(1)).await.unwrap();
+    group.leadership().wait_for(|now| now.ready).await.unwrap();
+    group.propose(command("before")).await.unwrap();
+    disk.fail_at(disk.operations() + 1, Fault::Device);
+    assert_eq!(group.propose(command("lost")).await, Err(ProposeError::Unknown));
+    let mut fatal = raft.fatal();
+    let fatal = fatal.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+    println!("{fatal}");
+    assert!(fatal.to_string().starts_with("group 1 cannot go on: "));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

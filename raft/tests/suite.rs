@@ -48,12 +48,12 @@ async fn the_storage_suite_passes() {
 /// Reports each append's completion late, and of those that wait together the newest first.
 struct Late {
     inner: LogStore,
-    completions: mpsc::UnboundedSender<(Appended, IOFlushed<TypeConfig>)>,
+    completions: mpsc::Sender<(Appended, IOFlushed<TypeConfig>)>,
 }
 
 impl Late {
     fn new(inner: LogStore) -> Late {
-        let (completions, mut waiting) = mpsc::unbounded_channel();
+        let (completions, mut waiting) = mpsc::channel(1024);
         tokio::spawn(async move {
             let mut batch = Vec::new();
             while waiting.recv_many(&mut batch, 8).await > 0 {
@@ -112,7 +112,7 @@ impl RaftLogStorage<TypeConfig> for Late {
     {
         let (signal, done) = TypeConfig::oneshot();
         self.inner.append(entries, IOFlushed::signal(signal)).await?;
-        self.completions.send((done, callback)).map_err(io::Error::other)
+        self.completions.send((done, callback)).await.map_err(io::Error::other)
     }
 
     async fn truncate_after(&mut self, last: Option<LogIdOf<TypeConfig>>) -> io::Result<()> {

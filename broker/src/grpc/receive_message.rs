@@ -25,11 +25,11 @@ pub(super) async fn serve<C: Cluster>(edge: &Edge<C>, request: Request<ReceiveMe
     let status = status::of(&result, call.sdk);
     let messages = result.unwrap_or_default();
     let mut frames = Vec::with_capacity(messages.len() + 2);
-    frames.push(Content::Status(status));
-    frames.extend(messages.into_iter().map(Content::Message));
-    frames.push(Content::DeliveryTimestamp(timestamp(edge.service.clock.now().0)));
     let frame = |content| Ok(ReceiveMessageResponse { content: Some(content) });
-    futures::stream::iter(frames.into_iter().map(frame).collect::<Vec<_>>())
+    frames.push(frame(Content::Status(status)));
+    frames.extend(messages.into_iter().map(|message| frame(Content::Message(message))));
+    frames.push(frame(Content::DeliveryTimestamp(timestamp(edge.service.clock.now().0))));
+    futures::stream::iter(frames)
 }
 
 async fn answer<C: Cluster>(

@@ -6,7 +6,7 @@
 use super::call::{Call, name_of};
 use super::draft::{Stamp, drafts_of};
 use crate::edge::Edge;
-use crate::service::{Cluster, Stored};
+use crate::service::{Cluster, Produced};
 use crate::status::{self, Refusal};
 use raftmq_model::name;
 use raftmq_proto::v2::{Code, SendMessageRequest, SendMessageResponse, SendResultEntry};
@@ -56,17 +56,17 @@ async fn answer<C: Cluster>(
         store_host: service.options.store_host,
     };
     let drafts = drafts_of(request.messages, &topic, &stamp)?;
-    let ids: Vec<String> = drafts.iter().map(|draft| draft.message_id.clone()).collect();
-    let answers = service.produce(&topic, drafts, call.sdk, call.answer_by()).await?;
-    Ok(ids.into_iter().zip(answers).map(|(id, answer)| entry(id, &answer, call)).collect())
+    let produced = service.produce(&topic, drafts, call.sdk, call.answer_by()).await?;
+    Ok(produced.into_iter().map(|produced| entry(produced, call)).collect())
 }
 
-fn entry(message_id: String, answer: &Result<Stored, Refusal>, call: &Call) -> SendResultEntry {
+fn entry(produced: Produced, call: &Call) -> SendResultEntry {
+    let Produced { message_id, result } = produced;
     SendResultEntry {
-        status: Some(status::of(answer, call.sdk)),
+        status: Some(status::of(&result, call.sdk)),
         message_id,
         transaction_id: String::new(),
-        offset: answer.as_ref().map_or(0, |stored| i64::try_from(stored.offset.0).unwrap_or(i64::MAX)),
+        offset: result.map_or(0, |stored| i64::try_from(stored.offset.0).unwrap_or(i64::MAX)),
         recall_handle: String::new(),
     }
 }

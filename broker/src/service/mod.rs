@@ -13,7 +13,7 @@ mod produce;
 pub use cluster::Cluster;
 pub use consume::{Delivery, Receive};
 pub use finish::HandleAnswer;
-pub use produce::{Draft, MessageKind, Stored};
+pub use produce::{Draft, MessageKind, Produced, Stored};
 
 use crate::edge::EdgeOptions;
 use raftmq_model::clock::Clock;

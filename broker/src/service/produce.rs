@@ -72,6 +72,15 @@ pub struct Draft {
     pub record: Record,
 }
 
+/// What became of one message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Produced {
+    /// The client's id of it.
+    pub message_id: String,
+    /// Where it is, or why it is not.
+    pub result: Result<Stored, Refusal>,
+}
+
 /// Where a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
@@ -93,29 +102,30 @@ impl<C: Cluster> Service<C> {
         mut drafts: Vec<Draft>,
         sdk: Sdk,
         deadline: Instant,
-    ) -> Result<Vec<Result<Stored, Refusal>>, Refusal> {
+    ) -> Result<Vec<Produced>, Refusal> {
         let topic = self.topic_or_create(name, deadline).await?;
         check_kinds(&topic, &drafts)?;
         if !topic.writable() || topic.queue_groups.is_empty() {
             return Err(Refusal::new(Code::Forbidden, format!("The topic {name:?} takes no messages at present.")));
         }
-        let mut answers = vec![Err(lost()); drafts.len()];
-        let batches = self.place(&topic, &mut drafts, &mut answers);
-        drop(drafts);
+        let mut results = vec![Err(lost()); drafts.len()];
+        let batches = self.place(&topic, &mut drafts, &mut results);
+        // Bodies are in the commands now; only the ids are still needed.
+        let ids: Vec<String> = drafts.into_iter().map(|draft| draft.message_id).collect();
         match <[Batch; 1]>::try_from(batches) {
-            Ok([batch]) => self.propose_batch(batch, sdk, deadline).await.fill(&mut answers),
+            Ok([batch]) => self.propose_batch(batch, sdk, deadline).await.fill(&mut results),
             Err(batches) => {
                 let proposals = batches.into_iter().map(|batch| self.propose_batch(batch, sdk, deadline));
                 for answered in futures::future::join_all(proposals).await {
-                    answered.fill(&mut answers);
+                    answered.fill(&mut results);
                 }
             }
         }
-        Ok(answers)
+        Ok(ids.into_iter().zip(results).map(|(message_id, result)| Produced { message_id, result }).collect())
     }
 
     /// Encodes each draft into the batch of the broker group that hosts its queue.
-    fn place(&self, topic: &TopicConfig, drafts: &mut [Draft], answers: &mut [Result<Stored, Refusal>]) -> Vec<Batch> {
+    fn place(&self, topic: &TopicConfig, drafts: &mut [Draft], results: &mut [Result<Stored, Refusal>]) -> Vec<Batch> {
         let passed_over = self.passed_over(topic);
         let mut batches: Vec<Batch> = Vec::with_capacity(1);
         for (index, draft) in drafts.iter_mut().enumerate() {
@@ -131,7 +141,7 @@ impl<C: Cluster> Service<C> {
                 batches.len() - 1
             });
             if let Err(refusal) = batches[position].push(topic, queue, index, draft) {
-                answers[index] = Err(refusal);
+                results[index] = Err(refusal);
             }
         }
         batches.iter_mut().for_each(Batch::close);
@@ -157,16 +167,30 @@ impl<C: Cluster> Service<C> {
     }
 
     async fn propose_batch(&self, batch: Batch, sdk: Sdk, deadline: Instant) -> Answered {
-        let outcomes = loop {
-            match self.cluster.propose(batch.group, batch.commands.clone(), deadline).await {
-                // The Python SDK alone takes "too many requests" as final, so the node queues for it.
-                Err(RouteError::Overloaded) if sdk == Sdk::Python && Instant::now() + OVERLOAD_PAUSE < deadline => {
+        let Batch { group, commands, counts, entries, .. } = batch;
+        let outcomes = if sdk == Sdk::Python {
+            self.propose_patiently(group, commands, deadline).await
+        } else {
+            self.cluster.propose(group, commands, deadline).await
+        };
+        Answered { entries, counts, outcomes }
+    }
+
+    /// The Python SDK alone takes "too many requests" as final, so the node queues for it.
+    async fn propose_patiently(
+        &self,
+        group: GroupId,
+        commands: Vec<Bytes>,
+        deadline: Instant,
+    ) -> Result<Vec<Outcome>, RouteError> {
+        loop {
+            match self.cluster.propose(group, commands.clone(), deadline).await {
+                Err(RouteError::Overloaded) if Instant::now() + OVERLOAD_PAUSE < deadline => {
                     tokio::time::sleep(OVERLOAD_PAUSE).await;
                 }
-                result => break result,
+                result => return result,
             }
-        };
-        Answered { entries: batch.entries, counts: batch.counts, outcomes }
+        }
     }
 }
 

@@ -240,7 +240,7 @@ fn decode(dir: &Path, bytes: &[u8]) -> Result<Identity, DataDirError> {
         return Err(DataDirError::Newer { dir: dir.to_path_buf(), found: version });
     }
     let body = text.rfind("crc ").map(|at| text.split_at(at));
-    if !body.is_some_and(|(body, crc)| crc == format!("crc {:08x}\n", crc32fast::hash(body.as_bytes()))) {
+    if body.is_none_or(|(body, crc)| crc != format!("crc {:08x}\n", crc32fast::hash(body.as_bytes()))) {
         return Err(damaged("its checksum does not match"));
     }
     let (node, incarnation) = (NodeId(number("node")?), number("incarnation")?);

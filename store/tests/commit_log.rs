@@ -1,0 +1,352 @@
+//! The log on real files and, where damage is needed, on the faulty disk.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+
+use bytes::Bytes;
+use raftmq_model::ids::PhysicalOffset;
+use raftmq_store::segment::segment_name;
+use raftmq_store::{CommitLog, CommitLogOptions, Done, Durability, FaultyIo, OpenError};
+use support::{entry, options, payload};
+
+const SEGMENT: u64 = 65536;
+
+fn small(dir: &Path) -> CommitLogOptions {
+    CommitLogOptions {
+        segment_bytes_max: SEGMENT,
+        write_bytes_max: 32768,
+        cache_bytes_max: 10_000,
+        zero_ahead_bytes: 8192,
+        ..CommitLogOptions::new(dir)
+    }
+}
+
+fn wait(call: impl FnOnce(Done)) -> std::io::Result<()> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    call(Box::new(move |outcome| sender.send(outcome).unwrap()));
+    receiver.recv().unwrap()
+}
+
+fn append(log: &CommitLog, term: u64, first: u64, lens: &[usize]) {
+    let entries = (first..).zip(lens).map(|(index, len)| entry(term, index, *len)).collect();
+    wait(|done| log.append(entries, done).unwrap()).unwrap();
+}
+
+fn assert_holds(log: &CommitLog, term: u64, indexes: std::ops::Range<u64>, len: usize) {
+    let entries = log.read(indexes.start, indexes.end, usize::MAX).unwrap();
+    assert_eq!(entries.len() as u64, indexes.end - indexes.start);
+    for (entry, index) in entries.iter().zip(indexes) {
+        assert_eq!((entry.term, entry.index), (term, index));
+        assert_eq!(entry.payload, payload(term, index, len), "entry {index}");
+        let at = PhysicalOffset(entry.payload_offset.0 + 3);
+        assert_eq!(log.record(at, 50).unwrap(), entry.payload.slice(3..53), "entry {index}");
+    }
+}
+
+#[test]
+fn entries_come_back_from_cache_and_files_and_after_a_reopen() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, recovered) = CommitLog::open(small(dir.path())).unwrap();
+    assert_eq!(recovered, Default::default());
+    assert_eq!((log.last(), log.durable_index(), log.first_index()), (None, None, 0));
+    for first in (0..600).step_by(20) {
+        append(&log, 1, first, &[1000; 20]);
+    }
+    assert_eq!(log.durable_index(), Some(599));
+    log.save_committed((1, 300));
+    assert_holds(&log, 1, 0..600, 1000);
+    let segments = log.segments();
+    assert!(segments.len() > 8 && segments[1].base == PhysicalOffset(SEGMENT));
+    drop(log);
+
+    let (log, recovered) = CommitLog::open(small(dir.path())).unwrap();
+    assert_eq!((recovered.last, recovered.torn_bytes), (Some((1, 599)), 0));
+    assert_eq!(recovered.committed, Some((1, 300)), "the hint is written when the log closes");
+    assert_eq!(log.segments(), segments);
+    assert_holds(&log, 1, 0..600, 1000);
+    append(&log, 2, 600, &[1000; 5]);
+    assert_holds(&log, 2, 600..605, 1000);
+}
+
+#[test]
+fn a_read_is_bounded_by_bytes_and_by_what_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, _) = CommitLog::open(small(dir.path())).unwrap();
+    append(&log, 1, 0, &[1000; 10]);
+    assert_eq!(log.read(2, 10, 2500).unwrap().len(), 2);
+    assert_eq!(log.read(2, 10, 0).unwrap().len(), 1, "at least one");
+    assert_eq!(log.read(8, 100, usize::MAX).unwrap().len(), 2);
+    assert!(log.read(10, 20, usize::MAX).unwrap().is_empty());
+    let first = &log.read(0, 1, 0).unwrap()[0];
+    assert!(log.record(PhysicalOffset(first.payload_offset.0 + 990), 11).is_err(), "beyond the entry");
+    assert!(log.record(PhysicalOffset(first.payload_offset.0 - 1), 5).is_err(), "the header is no record");
+    assert!(log.record(PhysicalOffset(1 << 40), 5).is_err());
+}
+
+#[test]
+fn entries_that_do_not_follow_or_do_not_fit_are_refused_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, _) = CommitLog::open(small(dir.path())).unwrap();
+    append(&log, 2, 0, &[10; 3]);
+    for entries in [
+        vec![entry(2, 4, 10)],
+        vec![entry(1, 3, 10)],
+        vec![entry(2, 3, 10), entry(2, 5, 10)],
+        vec![entry(2, 3, 10), entry(2, 4, 32768 - 47)],
+    ] {
+        assert!(log.append(entries, Box::new(|_| panic!("nothing was appended"))).is_err());
+    }
+    assert_eq!(log.last(), Some((2, 2)));
+    append(&log, 2, 3, &[32768 - 48]);
+}
+
+#[test]
+fn a_truncation_across_segments_is_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, _) = CommitLog::open(small(dir.path())).unwrap();
+    append(&log, 1, 0, &[1000; 200]);
+    wait(|done| log.truncate_after(Some(30), done)).unwrap();
+    assert_eq!((log.last(), log.durable_index()), (Some((1, 30)), Some(30)));
+    assert_eq!(std::fs::read_dir(dir.path().join("commitlog")).unwrap().count(), 1);
+    append(&log, 3, 31, &[1000; 100]);
+    drop(log);
+    let (log, recovered) = CommitLog::open(small(dir.path())).unwrap();
+    assert_eq!(recovered.last, Some((3, 130)));
+    assert_holds(&log, 1, 0..31, 1000);
+    assert_holds(&log, 3, 31..131, 1000);
+    wait(|done| log.truncate_after(None, done)).unwrap();
+    assert_eq!(log.last(), None);
+}
+
+#[test]
+fn a_purge_removes_whole_segments_and_is_remembered() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, _) = CommitLog::open(small(dir.path())).unwrap();
+    append(&log, 1, 0, &[1000; 300]);
+    log.save_committed((1, 299));
+    let held = log.read(10, 11, 0).unwrap().remove(0).payload;
+    let segments = log.segments();
+    wait(|done| log.purge(segments[1].last_index, done)).unwrap();
+    let first = segments[2].first_index;
+    assert_eq!((log.first_index(), log.entry_id(first - 1)), (first, Some((1, first - 1))));
+    assert_eq!(log.segments(), segments[2..]);
+    assert!(!dir.path().join("commitlog").join(segment_name(0)).exists());
+    assert_eq!(held, payload(1, 10, 1000), "a reader keeps what it holds");
+    assert!(wait(|done| log.purge(300, done)).is_err(), "beyond the log");
+    wait(|done| log.purge(first + 2, done)).unwrap();
+    drop(log);
+
+    let (log, recovered) = CommitLog::open(small(dir.path())).unwrap();
+    assert_eq!((recovered.purged, log.first_index()), (Some((1, first + 2)), first + 3));
+    assert!(log.read(0, first + 3, usize::MAX).unwrap().is_empty());
+    assert_holds(&log, 1, first + 3..300, 1000);
+}
+
+#[test]
+fn a_reset_goes_on_where_the_other_replicas_are() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (full, _) = CommitLog::open(small(dir.path())).unwrap();
+    append(&full, 1, 0, &[1000; 150]);
+    let (behind, _) = CommitLog::open(small(other.path())).unwrap();
+    append(&behind, 1, 0, &[1000; 20]);
+    wait(|done| behind.reset((1, 99), full.end_offset(99).unwrap(), done)).unwrap();
+    assert_eq!((behind.last(), behind.durable_index()), (Some((1, 99)), Some(99)));
+    append(&behind, 1, 100, &[1000; 50]);
+    let offset = |log: &CommitLog, index| log.read(index, index + 1, 0).unwrap()[0].payload_offset;
+    for index in [100, 149] {
+        assert_eq!(offset(&full, index), offset(&behind, index));
+    }
+    drop(behind);
+    let (behind, recovered) = CommitLog::open(small(other.path())).unwrap();
+    assert_eq!((recovered.purged, recovered.last), (Some((1, 99)), Some((1, 149))));
+    assert_holds(&behind, 1, 100..150, 1000);
+    assert!(wait(|done| behind.reset((1, 120), PhysicalOffset(0), done)).is_err(), "the log reaches further");
+}
+
+#[test]
+fn equal_logs_are_equal_files_whatever_was_truncated_on_the_way() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (straight, _) = CommitLog::open(small(dir.path())).unwrap();
+    let (crooked, _) = CommitLog::open(small(other.path())).unwrap();
+    append(&straight, 1, 0, &[1000; 50]);
+    append(&straight, 2, 50, &[17; 500]);
+    append(&crooked, 1, 0, &[1000; 170]);
+    wait(|done| crooked.truncate_after(Some(49), done)).unwrap();
+    append(&crooked, 2, 50, &[17; 500]);
+    for segment in straight.segments() {
+        let name = Path::new("commitlog").join(segment_name(segment.base.0));
+        let files = [&dir, &other].map(|dir| std::fs::read(dir.path().join(&name)).unwrap());
+        assert!(files[0] == files[1], "{}", name.display());
+    }
+}
+
+#[test]
+fn callbacks_run_in_the_order_of_the_calls() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, _) = CommitLog::open(small(dir.path())).unwrap();
+    let (sender, receiver) = mpsc::sync_channel(1000);
+    let note = |call: u64| -> Done {
+        let sender = sender.clone();
+        Box::new(move |outcome| sender.send((call, outcome.is_ok())).unwrap())
+    };
+    for call in 0..300 {
+        match call % 50 {
+            49 => log.save_vote(Bytes::from(vec![call as u8]), note(call)),
+            _ => log.append(vec![entry(1, log.last().map_or(0, |last| last.1 + 1), 700)], note(call)).unwrap(),
+        }
+    }
+    let calls: Vec<_> = (0..300).map(|_| receiver.recv().unwrap()).collect();
+    assert_eq!(calls, (0..300).map(|call| (call, true)).collect::<Vec<_>>());
+}
+
+#[test]
+fn durability_memory_round_trips() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || CommitLogOptions { durability: Durability::Memory, ..small(dir.path()) };
+    let (log, _) = CommitLog::open(options()).unwrap();
+    append(&log, 1, 0, &[1000; 200]);
+    drop(log);
+    let (log, recovered) = CommitLog::open(options()).unwrap();
+    assert_eq!(recovered.last, Some((1, 199)));
+    assert_holds(&log, 1, 0..200, 1000);
+}
+
+#[test]
+fn a_log_does_not_open_with_another_segment_size() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(CommitLog::open(small(dir.path())).unwrap());
+    let other = CommitLogOptions { segment_bytes_max: 2 * SEGMENT, ..small(dir.path()) };
+    assert!(matches!(CommitLog::open(other), Err(OpenError::Options { .. })));
+}
+
+/// A log of one-write groups on the faulty disk, with the positions of its frames.
+struct Disk {
+    io: FaultyIo,
+    frames: Vec<u64>,
+}
+
+impl Disk {
+    const SEGMENT: u64 = 32768;
+    const WRITE: u64 = 4096;
+
+    fn new(entries: u64) -> Disk {
+        let io = FaultyIo::new();
+        let (log, _) = CommitLog::open(options(&io, Self::SEGMENT, Self::WRITE)).unwrap();
+        for index in 0..entries {
+            log.append(vec![entry(1, index, 1000)], Box::new(|outcome| outcome.unwrap())).unwrap();
+            while log.drive() {}
+        }
+        log.save_vote(vec![7; 600].into(), Box::new(|outcome| outcome.unwrap()));
+        while log.drive() {}
+        let entries = log.read(0, entries, usize::MAX).unwrap();
+        Disk { io, frames: entries.iter().map(|entry| entry.payload_offset.0 - 48).collect() }
+    }
+
+    fn rot(&self, offset: u64) -> PathBuf {
+        let base = offset - offset % Self::SEGMENT;
+        let file = Path::new("/data/group/commitlog").join(segment_name(base));
+        self.io.rot(&file, offset - base, 0x40).unwrap();
+        file
+    }
+
+    fn open(&self) -> Result<(CommitLog, raftmq_store::Recovered), OpenError> {
+        CommitLog::open(options(&self.io, Self::SEGMENT, Self::WRITE))
+    }
+}
+
+#[test]
+fn damage_near_the_end_is_a_torn_tail() {
+    for at in [0, 20, 47, 48, 1000] {
+        let disk = Disk::new(100);
+        disk.rot(disk.frames[98] + at);
+        let (log, recovered) = disk.open().unwrap();
+        assert_eq!((recovered.last, recovered.vote), (Some((1, 97)), Some(vec![7; 600].into())));
+        assert!(recovered.torn_bytes > 1000 && recovered.torn_bytes <= Disk::WRITE);
+        log.append(vec![entry(2, 98, 10)], Box::new(|outcome| outcome.unwrap())).unwrap();
+        while log.drive() {}
+        drop(log);
+        let (_, recovered) = disk.open().unwrap();
+        assert_eq!((recovered.last, recovered.torn_bytes), (Some((2, 98)), 0));
+    }
+}
+
+#[test]
+fn damage_further_back_is_rot_and_names_the_place() {
+    // In the last segment, in the payload of the one before, in a header of the first one.
+    for (frame, at) in [(94, 5), (94, 500), (70, 500), (5, 24), (0, 0)] {
+        let disk = Disk::new(100);
+        let file = disk.rot(disk.frames[frame] + at);
+        match disk.open() {
+            Err(OpenError::Damaged { file: found, offset, .. }) => {
+                assert_eq!((found, offset), (file, disk.frames[frame] % Disk::SEGMENT), "frame {frame}");
+            }
+            other => panic!("frame {frame} byte {at}: {:?}", other.map(|(_, recovered)| recovered)),
+        }
+    }
+}
+
+#[test]
+fn rot_in_an_old_payload_is_found_by_its_reader() {
+    let disk = Disk::new(200);
+    let file = disk.rot(disk.frames[5] + 500);
+    let (log, _) = disk.open().unwrap();
+    let error = log.read(5, 6, 0).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
+    assert!(error.to_string().contains(&file.display().to_string()), "{error}");
+    assert_eq!(log.read(6, 7, 0).unwrap().len(), 1);
+}
+
+#[test]
+fn a_missing_segment_is_damage() {
+    use raftmq_store::Io;
+    let disk = Disk::new(100);
+    disk.io.remove(&Path::new("/data/group/commitlog").join(segment_name(Disk::SEGMENT))).unwrap();
+    assert!(matches!(disk.open(), Err(OpenError::Damaged { .. })));
+}
+
+#[test]
+fn a_vote_survives_rot_in_one_slot_and_is_never_forgotten() {
+    let vote = Path::new("/data/group/vote");
+    for slot in [0, 4096] {
+        let disk = Disk::new(3);
+        disk.io.rot(vote, slot + 30, 1).unwrap();
+        assert_eq!(disk.open().unwrap().1.vote, Some(vec![7; 600].into()));
+        // It was healed: the other slot may go now.
+        disk.io.rot(vote, 4096 - slot + 30, 1).unwrap();
+        assert_eq!(disk.open().unwrap().1.vote, Some(vec![7; 600].into()));
+    }
+    let disk = Disk::new(3);
+    disk.io.rot(vote, 30, 1).unwrap();
+    disk.io.rot(vote, 4096 + 30, 1).unwrap();
+    assert!(matches!(disk.open(), Err(OpenError::Vote { .. })));
+    let disk = Disk::new(3);
+    raftmq_store::Io::remove(&disk.io, vote).unwrap();
+    assert!(matches!(disk.open(), Err(OpenError::Vote { .. })));
+}
+
+#[test]
+fn a_damaged_committed_hint_is_only_a_lost_hint() {
+    let disk = Disk::new(10);
+    let (log, _) = disk.open().unwrap();
+    log.save_committed((1, 6));
+    log.save_vote(vec![8; 600].into(), Box::new(|outcome| outcome.unwrap()));
+    while log.drive() {}
+    drop(log);
+    assert_eq!(disk.open().unwrap().1.committed, Some((1, 6)));
+    disk.io.rot(Path::new("/data/group/vote"), 8192 + 20, 1).unwrap();
+    assert_eq!(disk.open().unwrap().1.committed, None);
+}
+
+#[test]
+fn a_hint_beyond_the_durable_end_is_cut() {
+    let disk = Disk::new(10);
+    let (log, _) = disk.open().unwrap();
+    log.save_committed((1, 6000));
+    log.save_vote(vec![8; 600].into(), Box::new(|outcome| outcome.unwrap()));
+    while log.drive() {}
+    drop(log);
+    assert_eq!(disk.open().unwrap().1.committed, Some((1, 9)));
+}

@@ -1,0 +1,67 @@
+//! Whose folder it is.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use raftmq_model::ids::NodeId;
+use raftmq_store::{DataDir, DataDirError, FaultyIo, RealIo};
+
+fn open(path: &Path, node: u32) -> Result<DataDir, DataDirError> {
+    DataDir::open(Arc::new(RealIo), path, NodeId(node), 1)
+}
+
+#[test]
+fn a_folder_is_made_taken_and_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a/b");
+    let data = open(&path, 3).unwrap();
+    assert!(matches!(open(&path, 3), Err(DataDirError::Locked { .. })));
+    data.adopt("5e3c-1").unwrap();
+    data.adopt("5e3c-1").unwrap();
+    assert!(matches!(data.adopt("other"), Err(DataDirError::ForeignCluster { .. })));
+    assert!(matches!(data.adopt("two\nlines"), Err(DataDirError::ClusterId { .. })));
+    drop(data);
+    let data = DataDir::open(Arc::new(RealIo), &path, NodeId(3), 9).unwrap();
+    let identity = data.identity();
+    assert_eq!((identity.node, identity.incarnation), (NodeId(3), 1), "a folder keeps the life it was made for");
+    assert_eq!(identity.cluster_id.as_deref(), Some("5e3c-1"));
+}
+
+#[test]
+fn other_folders_are_refused_with_a_sentence() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("node");
+    drop(open(&path, 3).unwrap());
+    let error = open(&path, 4).unwrap_err();
+    assert_eq!(error.to_string(), format!("{} belongs to node 3, and this is node 4", path.display()));
+
+    let format = path.join("FORMAT");
+    let text = std::fs::read_to_string(&format).unwrap();
+    std::fs::write(&format, text.replace("version 1", "version 2")).unwrap();
+    assert!(matches!(open(&path, 3), Err(DataDirError::Newer { found: 2, .. })));
+    std::fs::write(&format, text.replace("node 3", "node 5")).unwrap();
+    assert!(matches!(open(&path, 3), Err(DataDirError::Damaged { .. })));
+
+    let foreign = dir.path().join("foreign");
+    std::fs::create_dir(&foreign).unwrap();
+    std::fs::write(foreign.join("letter.txt"), "dear").unwrap();
+    assert!(matches!(open(&foreign, 3), Err(DataDirError::Foreign { found, .. }) if found == "letter.txt"));
+    assert_eq!(std::fs::read_dir(&foreign).unwrap().count(), 1, "and left as it was");
+}
+
+#[test]
+fn a_crash_at_any_operation_leaves_a_folder_that_opens() {
+    let path = Path::new("/data/node");
+    for cut in 1..20 {
+        for seed in 0..20 {
+            let io = FaultyIo::new();
+            io.cut_power_at(cut);
+            let open = || DataDir::open(Arc::new(io.clone()), path, NodeId(3), 1);
+            let adopted = open().is_ok_and(|data| data.adopt("c").is_ok());
+            io.restart(seed);
+            let identity = open().unwrap().identity();
+            assert!(!adopted || identity.cluster_id.as_deref() == Some("c"));
+        }
+    }
+}

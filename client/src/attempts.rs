@@ -44,7 +44,7 @@ impl<'a> Attempts<'a> {
             node.isolate(self.options.isolation);
         }
         // A node that was not asked yet is asked at once; a node is not asked again at once.
-        let round_is_over = self.made as usize % self.nodes.len() == 0;
+        let round_is_over = (self.made as usize).is_multiple_of(self.nodes.len());
         self.wait = round_is_over || error.kind() == ErrorKind::Overloaded;
         error.is_retryable() && self.made < self.options.attempts_max.max(1)
     }

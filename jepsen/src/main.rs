@@ -98,6 +98,8 @@ async fn run(check: Check) -> Result<Vec<Event>> {
         consumers: check.consumers,
         rate: check.rate,
         direct: check.direct,
+        quiet_complete: workload::delivery::QUIET_COMPLETE,
+        quiet_missing: workload::delivery::QUIET_MISSING,
     };
     let events = workload::delivery::run(options).await?;
     if let Some(path) = &check.history {

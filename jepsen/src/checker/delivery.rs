@@ -199,8 +199,12 @@ fn judge_deliveries(facts: &Facts<'_>, report: &mut Report) {
     for (invoked_at, delivery) in &facts.deliveries {
         let id = delivery.message_id.as_str();
         match facts.sends.get(id) {
-            None => drop(phantom.insert(id)),
-            Some((body, _)) if *body != delivery.body => drop(corrupt.insert(id)),
+            None => {
+                phantom.insert(id);
+            }
+            Some((body, _)) if *body != delivery.body => {
+                corrupt.insert(id);
+            }
             Some(_) => {}
         }
         if facts.acked_at.get(id).is_some_and(|acked_at| acked_at < invoked_at) {

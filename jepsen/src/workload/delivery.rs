@@ -17,10 +17,10 @@ const RUN_PROPERTY: &str = "run";
 /// How long received messages stay invisible: the least that the API allows.
 const INVISIBLE: Duration = Duration::from_secs(10);
 const RECEIVE_BATCH_COUNT: u32 = 16;
-/// The topic is drained when nothing came for so long and nothing is missing.
-const QUIET_WHEN_COMPLETE: Duration = Duration::from_secs(3);
-/// The same while acknowledged messages are missing: in-flight ones have come back by then.
-const QUIET_WHEN_MISSING: Duration = Duration::from_secs(25);
+/// Default of [`Options::quiet_complete`].
+pub const QUIET_COMPLETE: Duration = Duration::from_secs(3);
+/// Default of [`Options::quiet_missing`]: in-flight messages have come back by then.
+pub const QUIET_MISSING: Duration = Duration::from_secs(25);
 /// Pause of a consumer whose receive failed, so that it does not spin.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 const EVENTS_COUNT_MAX: usize = 20_000_000;
@@ -48,6 +48,10 @@ pub struct Options {
     pub rate: u32,
     /// Talk to the endpoints in turn instead of following routes.
     pub direct: bool,
+    /// The topic is drained when nothing came for so long and nothing is missing.
+    pub quiet_complete: Duration,
+    /// The same while acknowledged messages are missing; longer than messages stay invisible.
+    pub quiet_missing: Duration,
 }
 
 /// What the tasks share.
@@ -167,7 +171,7 @@ impl Run {
                     self.acked(process, &acks, consumer.ack_many(&ours).await);
                     // Left-overs of other runs: nobody counts whether this succeeds.
                     let _ = consumer.ack_many(&foreign).await;
-                    if drain && empty && self.with(|progress| progress.is_drained()) {
+                    if drain && empty && self.is_drained() {
                         return true;
                     }
                 }
@@ -178,6 +182,14 @@ impl Run {
             }
         }
         false
+    }
+
+    fn is_drained(&self) -> bool {
+        let Options { quiet_complete, quiet_missing, .. } = self.options;
+        self.with(|progress| {
+            let needed = if progress.missing.is_empty() { quiet_complete } else { quiet_missing };
+            progress.last_news.elapsed() >= needed
+        })
     }
 
     fn is_ours(&self, message: &ReceivedMessage) -> bool {
@@ -216,13 +228,6 @@ impl Run {
             };
             self.recorder.complete(process, *op, phase);
         }
-    }
-}
-
-impl Progress {
-    fn is_drained(&self) -> bool {
-        let needed = if self.missing.is_empty() { QUIET_WHEN_COMPLETE } else { QUIET_WHEN_MISSING };
-        self.last_news.elapsed() >= needed
     }
 }
 

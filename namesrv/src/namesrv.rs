@@ -7,13 +7,14 @@ use raftmq_model::clock::Clock;
 use raftmq_model::ids::{GroupId, NodeId};
 use raftmq_model::meta::MetaView;
 use raftmq_proto::meta::meta_server::MetaServer;
-use raftmq_raft::{CommitLogOptions, Group, GroupOptions, OpenError, RaftNode};
+use raftmq_raft::{CommitLogOptions, Group, GroupOptions, OpenError, PeerIdentity, PeerServerInterceptor, RaftNode};
 use raftmq_store::state::{RocksState, StateStore};
 use raftmq_store::{Durability, Io, RealIo};
 use std::path::PathBuf;
 use std::sync::Arc;
 use thiserror::Error;
 use tokio::task::JoinSet;
+use tonic::codegen::InterceptedService;
 use tonic::service::Routes;
 
 /// Segment files of the meta log; small, since commands are few.
@@ -88,6 +89,7 @@ pub struct Namesrv {
     group: Group,
     hub: Arc<Hub>,
     service: MetaService,
+    identity: PeerIdentity,
     /// Aborts the liveness driver when dropped.
     _tasks: JoinSet<()>,
 }
@@ -100,16 +102,15 @@ impl Namesrv {
     /// See [`NamesrvError`].
     pub async fn open(options: NamesrvOptions) -> Result<Namesrv, NamesrvError> {
         let state_dir = options.dir.join("state");
-        let state = RocksState::open(&state_dir)
-            .map_err(|source| NamesrvError::State { dir: state_dir, source: std::io::Error::other(source) })?;
-        Namesrv::open_with(options, Box::new(state)).await
+        let state = RocksState::open(&state_dir).map_err(|source| NamesrvError::State { dir: state_dir, source })?;
+        Namesrv::open_with(options, Arc::new(state)).await
     }
 
     /// Like [`Namesrv::open`], with a state store of the caller's.
     ///
     /// # Errors
     /// See [`NamesrvError`].
-    pub async fn open_with(options: NamesrvOptions, state: Box<dyn StateStore>) -> Result<Namesrv, NamesrvError> {
+    pub async fn open_with(options: NamesrvOptions, state: Arc<dyn StateStore>) -> Result<Namesrv, NamesrvError> {
         let machine = MetaMachine::new(state, Arc::clone(&options.clock), options.checkpoint);
         let hub = machine.hub();
         let log = CommitLogOptions {
@@ -128,7 +129,7 @@ impl Namesrv {
         let driver = Driver { node, group: group.clone(), hub: Arc::clone(&hub), liveness, peers: raft.peers_alive() };
         let mut tasks = JoinSet::new();
         tasks.spawn(driver.run());
-        Ok(Namesrv { group, hub, service, _tasks: tasks })
+        Ok(Namesrv { group, hub, service, identity: raft.identity().clone(), _tasks: tasks })
     }
 
     /// The meta group's replica.
@@ -149,15 +150,15 @@ impl Namesrv {
         &self.hub
     }
 
-    /// The service for the peer port.
+    /// The service for the peer port: refuses calls that are not meant for this node.
     #[must_use]
-    pub fn service(&self) -> MetaServer<MetaService> {
-        self.service.clone().into_server()
+    pub fn service(&self) -> InterceptedService<MetaServer<MetaService>, PeerServerInterceptor> {
+        InterceptedService::new(self.service.clone().into_server(), self.identity.server())
     }
 
     /// The service for callers in this process.
     #[must_use]
-    pub fn routes(&self) -> Routes {
-        Routes::new(self.service())
+    pub fn local(&self) -> Routes {
+        Routes::new(self.service.clone().into_server())
     }
 }

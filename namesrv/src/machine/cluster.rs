@@ -43,9 +43,9 @@ impl MetaState {
                     node.id, known.incarnation, node.incarnation
                 )
             })?,
-            None => ensure(self.nodes.len() < NODE_COUNT_MAX, || {
-                format!("a cluster has at most {NODE_COUNT_MAX} nodes")
-            })?,
+            None => {
+                ensure(self.nodes.len() < NODE_COUNT_MAX, || format!("a cluster has at most {NODE_COUNT_MAX} nodes"))?
+            }
         }
         let record = NodeRecord { alive: known.is_none_or(|known| known.alive), ..node.clone() };
         if known.is_some_and(|known| **known == record) {

@@ -61,8 +61,7 @@ impl MetaState {
             format!("consumer group {} keeps its name", before.name)
         })?;
         check_attempts(alter)?;
-        let mut group =
-            ConsumerGroupConfig { version: before.version, name: before.name.clone(), ..alter.clone() };
+        let mut group = ConsumerGroupConfig { version: before.version, name: before.name.clone(), ..alter.clone() };
         if group == **before {
             return Ok(Plan::change(MetaAnswer::ConsumerGroup(group), Vec::new()));
         }

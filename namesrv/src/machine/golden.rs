@@ -59,9 +59,7 @@ impl<'a> Line<'a> {
                 _ => unreachable!(),
             },
             "put-node" => MetaOp::PutNode(node(self.number(1) as u32)),
-            "set-alive" => {
-                MetaOp::SetAlive(SetAlive { node: self.number(1) as u32, alive: self.word(2) == "true" })
-            }
+            "set-alive" => MetaOp::SetAlive(SetAlive { node: self.number(1) as u32, alive: self.word(2) == "true" }),
             "report-leader" => MetaOp::ReportLeader(ReportLeader {
                 group: self.number(1) as u32,
                 term: self.required("term"),
@@ -154,7 +152,11 @@ fn golden_scripts() {
         if std::env::var("RAFTMQ_GOLDEN").is_ok_and(|value| value == "write") {
             std::fs::write(&path, &now).unwrap();
         } else {
-            assert_eq!(now, recorded, "{} (RAFTMQ_GOLDEN=write records anew)", path.display());
+            let lines = (1..).zip(now.lines().zip(recorded.lines()));
+            for (number, (now, recorded)) in lines {
+                assert_eq!(now, recorded, "{}:{number} (RAFTMQ_GOLDEN=write records anew)", path.display());
+            }
+            assert_eq!(now.lines().count(), recorded.lines().count(), "{}", path.display());
         }
     }
 }

@@ -215,8 +215,7 @@ fn a_delete_again_is_done_and_one_of_nothing_is_not_found() {
 #[test]
 fn a_consumer_group_brings_its_dead_letter_topic() {
     let mut state = born(3);
-    let MetaAnswer::ConsumerGroup(group) =
-        apply(&mut state, 2, MetaOp::CreateConsumerGroup(consumer_group("billing")))
+    let MetaAnswer::ConsumerGroup(group) = apply(&mut state, 2, MetaOp::CreateConsumerGroup(consumer_group("billing")))
     else {
         panic!("not created");
     };

@@ -37,11 +37,7 @@ pub(super) struct Head {
 
 impl Head {
     pub(super) fn of(state: &MetaState) -> Head {
-        Head {
-            cluster_id: state.cluster_id().to_owned(),
-            revision: state.revision(),
-            number_last: state.number_last(),
-        }
+        Head { cluster_id: state.cluster_id().to_owned(), revision: state.revision(), number_last: state.number_last() }
     }
 }
 

@@ -43,7 +43,7 @@ impl Default for CheckpointOptions {
 /// The meta state on one replica. See the module.
 pub struct MetaMachine {
     state: MetaState,
-    store: Box<dyn StateStore>,
+    store: Arc<dyn StateStore>,
     hub: Arc<Hub>,
     clock: Arc<dyn Clock>,
     checkpoint: CheckpointOptions,
@@ -55,7 +55,7 @@ pub struct MetaMachine {
 impl MetaMachine {
     /// A machine over `store`, which holds nothing or what an earlier machine wrote.
     #[must_use]
-    pub fn new(store: Box<dyn StateStore>, clock: Arc<dyn Clock>, checkpoint: CheckpointOptions) -> MetaMachine {
+    pub fn new(store: Arc<dyn StateStore>, clock: Arc<dyn Clock>, checkpoint: CheckpointOptions) -> MetaMachine {
         let checkpoint_at = clock.now();
         let (state, hub) = (MetaState::default(), Hub::new());
         MetaMachine { state, store, hub, clock, checkpoint, checkpoint_at, changes: Vec::new() }
@@ -178,7 +178,6 @@ impl Machine for MetaMachine {
         let state = MetaState::decode_snapshot(&snapshot)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
         let mut batch = WriteBatch::default();
-        self.store.scan(b"", &mut |key, _| batch.delete(key.to_vec()))?;
         for boxed in &state.full_change().records {
             if let Some(record) = &boxed.record {
                 put(&mut batch, record);
@@ -186,7 +185,7 @@ impl Machine for MetaMachine {
         }
         batch.put(HEAD.to_vec(), Head::of(&state).encode_to_vec());
         batch.put(BOOKKEEPING.to_vec(), bookkeeping.to_vec());
-        self.store.write(batch)?;
+        self.store.replace(batch)?;
         self.store.flush()?;
         self.checkpoint_at = self.clock.now();
         self.changes.clear();

@@ -18,14 +18,14 @@ impl Clock for HandClock {
 
 struct Bench {
     machine: MetaMachine,
-    store: MemoryState,
+    store: Arc<MemoryState>,
     clock: Arc<HandClock>,
 }
 
-fn bench(store: MemoryState) -> (Bench, Option<Bytes>) {
+fn bench(store: Arc<MemoryState>) -> (Bench, Option<Bytes>) {
     let clock = Arc::new(HandClock::default());
     let options = CheckpointOptions { unflushed_bytes_max: 1 << 20, interval_ms: 5_000 };
-    let mut machine = MetaMachine::new(Box::new(store.clone()), clock.clone(), options);
+    let mut machine = MetaMachine::new(store.clone(), clock.clone(), options);
     let bookkeeping = machine.restored().unwrap();
     (Bench { machine, store, clock }, bookkeeping)
 }
@@ -76,7 +76,7 @@ fn run(machine: &mut MetaMachine, entries: &[Entry], bookkeeping: &'static str) 
 
 #[test]
 fn a_restart_finds_the_last_checkpoint_and_its_bookkeeping() {
-    let (mut bench, found) = bench(MemoryState::default());
+    let (mut bench, found) = bench(Arc::default());
     assert_eq!(found, None);
     run(&mut bench.machine, &[entry(1, [birth()]), entry(2, [topic("one"), topic("two")])], "two");
     bench.machine.store.flush().unwrap();
@@ -95,7 +95,7 @@ fn a_restart_finds_the_last_checkpoint_and_its_bookkeeping() {
 
 #[test]
 fn a_deleted_topic_stays_deleted_over_a_restart() {
-    let (mut bench, _) = bench(MemoryState::default());
+    let (mut bench, _) = bench(Arc::default());
     run(&mut bench.machine, &[entry(1, [birth()]), entry(2, [topic("one"), MetaOp::DeleteTopic(2)])], "x");
     bench.machine.store.flush().unwrap();
     bench.store.crash();
@@ -107,7 +107,7 @@ fn a_deleted_topic_stays_deleted_over_a_restart() {
 
 #[test]
 fn commands_of_one_entry_are_one_change_and_readers_see_it_after_apply_end() {
-    let (mut bench, _) = bench(MemoryState::default());
+    let (mut bench, _) = bench(Arc::default());
     run(&mut bench.machine, &[entry(1, [birth()])], "x");
     let hub = bench.machine.hub();
     bench.machine.apply(&entry(2, [topic("one"), topic("two"), topic("one")])).unwrap();
@@ -119,7 +119,7 @@ fn commands_of_one_entry_are_one_change_and_readers_see_it_after_apply_end() {
 
 #[test]
 fn a_checkpoint_is_made_after_its_interval() {
-    let (mut bench, _) = bench(MemoryState::default());
+    let (mut bench, _) = bench(Arc::default());
     run(&mut bench.machine, &[entry(1, [birth()])], "x");
     assert!(bench.store.unflushed_bytes() > 0);
     bench.clock.0.store(4_999, Ordering::Relaxed);
@@ -132,11 +132,11 @@ fn a_checkpoint_is_made_after_its_interval() {
 
 #[test]
 fn an_installed_snapshot_replaces_everything_and_is_durable() {
-    let (mut source, _) = bench(MemoryState::default());
+    let (mut source, _) = bench(Arc::default());
     run(&mut source.machine, &[entry(1, [birth()]), entry(2, [topic("one")])], "x");
     let snapshot = source.machine.snapshot().unwrap();
 
-    let (mut bench, _) = bench(MemoryState::default());
+    let (mut bench, _) = bench(Arc::default());
     run(&mut bench.machine, &[entry(1, [birth()]), entry(2, [topic("other"), topic("more")])], "old");
     bench.machine.install(snapshot, Bytes::from_static(b"new")).unwrap();
     assert_eq!(*bench.machine.hub().view(), source.machine.state.view());
@@ -155,7 +155,7 @@ impl MetaMachine {
 
 #[test]
 fn what_is_no_command_is_refused_and_what_is_no_batch_stops() {
-    let (mut bench, _) = bench(MemoryState::default());
+    let (mut bench, _) = bench(Arc::default());
     let mut batch = BatchWriter::new(Timestamp(0));
     batch.push(b"\xff\xff");
     let payload = batch.finish();

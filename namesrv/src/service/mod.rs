@@ -6,8 +6,8 @@
 mod route;
 mod watch;
 
-pub(crate) use route::Route;
 pub use route::FORWARDED;
+pub(crate) use route::Route;
 
 use crate::runtime::Hub;
 use bytes::Bytes;
@@ -115,7 +115,9 @@ fn check_command(command: &Bytes) -> Result<(), Status> {
     }
     match MetaCommand::decode(command.clone()) {
         Ok(MetaCommand { op: Some(_) }) => Ok(()),
-        Ok(MetaCommand { op: None }) => Err(Status::invalid_argument("the meta command is empty or of a newer version")),
+        Ok(MetaCommand { op: None }) => {
+            Err(Status::invalid_argument("the meta command is empty or of a newer version"))
+        }
         Err(error) => Err(Status::invalid_argument(format!("this is no meta command: {error}"))),
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
 /// After this long without a change, an empty event is sent.
-pub const QUIET_MS_MAX: u64 = 1_000;
+const QUIET_MS_MAX: u64 = 1_000;
 
 pub(super) type WatchStream = BoxStream<'static, Result<WatchEvent, Status>>;
 

@@ -19,14 +19,21 @@ const TABLE: [(&str, &[&str], &[&str]); 9] = [
     (
         "raftmq",
         &[
-            "raftmq-proto", "raftmq-model", "raftmq-store", "raftmq-raft", "raftmq-namesrv", "raftmq-broker", "raftmq-client",
+            "raftmq-proto",
+            "raftmq-model",
+            "raftmq-store",
+            "raftmq-raft",
+            "raftmq-namesrv",
+            "raftmq-broker",
+            "raftmq-client",
         ],
         &["openraft", "rocksdb", "memmap2"],
     ),
 ];
 
 /// Only these use openraft and RocksDB at all.
-const SOLE_USERS: [(&str, &str); 3] = [("openraft", "raftmq-raft"), ("rocksdb", "raftmq-store"), ("memmap2", "raftmq-store")];
+const SOLE_USERS: [(&str, &str); 3] =
+    [("openraft", "raftmq-raft"), ("rocksdb", "raftmq-store"), ("memmap2", "raftmq-store")];
 
 fn dependencies() -> BTreeMap<String, BTreeSet<(String, bool)>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
@@ -42,7 +49,8 @@ fn dependencies() -> BTreeMap<String, BTreeSet<(String, bool)>> {
         .iter()
         .map(|package| {
             let used = package["dependencies"].as_array().expect("dependencies").iter();
-            let used = used.map(|d| (d["name"].as_str().expect("a name").to_string(), d["kind"].as_str() == Some("dev")));
+            let used =
+                used.map(|d| (d["name"].as_str().expect("a name").to_string(), d["kind"].as_str() == Some("dev")));
             (package["name"].as_str().expect("a name").to_string(), used.collect())
         })
         .collect()

@@ -9,7 +9,13 @@ const FILE_LINES_MAX: usize = 800;
 /// Hard limit of a line, in characters.
 const LINE_CHARS_MAX: usize = 160;
 /// Words that say that something is unfinished, split so that this file does not contain them.
-const LEFTOVERS: [&str; 5] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X:"), concat!("todo", "!("), concat!("unimplemented", "!(")];
+const LEFTOVERS: [&str; 5] = [
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X:"),
+    concat!("todo", "!("),
+    concat!("unimplemented", "!("),
+];
 const FOLDERS: [&str; 9] = ["proto", "model", "store", "raft", "namesrv", "broker", "client", "jepsen", "raftmq"];
 
 fn sources(folder: &Path, out: &mut Vec<PathBuf>) {

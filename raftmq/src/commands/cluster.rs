@@ -1,0 +1,192 @@
+//! `raftmq cluster`: birth and state of the whole cluster.
+
+use crate::cli::{Global, Output};
+use crate::commands::admin;
+use crate::exit::Failure;
+use crate::output::{self, Table};
+use clap::Subcommand;
+use raftmq_proto::admin::{BrokerGroup, ClusterInitRequest, ClusterStatusReply, ClusterStatusRequest, Node};
+use serde::Serialize;
+
+/// What to do with the cluster.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterCommand {
+    /// Make one cluster of the configured nodes, once; running it again finishes what was interrupted.
+    Init {
+        /// Broker groups to make over the broker nodes.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+        broker_groups: u32,
+    },
+    /// Show nodes, groups, leaders and how far each replica is.
+    Status,
+}
+
+#[derive(Serialize)]
+struct InitView {
+    cluster_id: String,
+}
+
+#[derive(Serialize)]
+struct StatusView {
+    cluster_id: String,
+    nodes: Vec<NodeView>,
+    groups: Vec<GroupView>,
+}
+
+#[derive(Serialize)]
+struct NodeView {
+    id: u32,
+    roles: Vec<String>,
+    alive: bool,
+    client: String,
+    peer: String,
+    admin: String,
+    version: String,
+    durability: String,
+}
+
+#[derive(Serialize)]
+struct GroupView {
+    name: String,
+    /// Node id, null when no leader is known.
+    leader: Option<u32>,
+    ready: bool,
+    term: u64,
+    committed: u64,
+    replicas: Vec<ReplicaView>,
+}
+
+#[derive(Serialize)]
+struct ReplicaView {
+    node: u32,
+    role: String,
+    last: u64,
+    committed: u64,
+    applied: u64,
+    lag: u64,
+}
+
+impl From<ClusterStatusReply> for StatusView {
+    fn from(reply: ClusterStatusReply) -> StatusView {
+        StatusView {
+            cluster_id: reply.cluster_id,
+            nodes: reply.nodes.into_iter().map(NodeView::from).collect(),
+            groups: reply.groups.into_iter().map(GroupView::from).collect(),
+        }
+    }
+}
+
+impl From<Node> for NodeView {
+    fn from(node: Node) -> NodeView {
+        NodeView {
+            id: node.id,
+            roles: node.roles,
+            alive: node.alive,
+            client: node.client,
+            peer: node.peer,
+            admin: node.admin,
+            version: node.version,
+            durability: node.durability,
+        }
+    }
+}
+
+impl From<BrokerGroup> for GroupView {
+    fn from(group: BrokerGroup) -> GroupView {
+        let replicas = group.replicas.into_iter().map(|replica| ReplicaView {
+            node: replica.node,
+            role: replica.role,
+            last: replica.last,
+            committed: replica.committed,
+            applied: replica.applied,
+            lag: replica.lag,
+        });
+        GroupView {
+            name: group.name,
+            leader: Some(group.leader).filter(|node| *node != 0),
+            ready: group.ready,
+            term: group.term,
+            committed: group.committed,
+            replicas: replicas.collect(),
+        }
+    }
+}
+
+/// Runs the command.
+pub(crate) async fn run(global: &Global, command: ClusterCommand) -> Result<(), Failure> {
+    match command {
+        ClusterCommand::Init { broker_groups } => {
+            let reply = admin(global).await?.cluster_init(ClusterInitRequest { broker_groups }).await?.into_inner();
+            match global.output {
+                Output::Json => output::print_json(&InitView { cluster_id: reply.cluster_id }),
+                Output::Table => output::print(&format!("cluster {}\n", reply.cluster_id)),
+            }
+        }
+        ClusterCommand::Status => {
+            let reply = admin(global).await?.cluster_status(ClusterStatusRequest {}).await?.into_inner();
+            let view = StatusView::from(reply);
+            match global.output {
+                Output::Json => output::print_json(&view),
+                Output::Table => output::print(&tables(&view)),
+            }
+        }
+    }
+}
+
+fn tables(view: &StatusView) -> String {
+    let mut nodes = Table::new(&["NODE", "ROLES", "ALIVE", "CLIENT", "ADMIN", "DURABILITY"]);
+    for node in &view.nodes {
+        let alive = if node.alive { "yes" } else { "no" };
+        nodes.row([
+            node.id.to_string(),
+            node.roles.join(","),
+            alive.to_string(),
+            node.client.clone(),
+            node.admin.clone(),
+            node.durability.clone(),
+        ]);
+    }
+    let mut groups = Table::new(&["GROUP", "NODE", "ROLE", "TERM", "LAST", "COMMITTED", "APPLIED", "LAG"]);
+    for group in &view.groups {
+        for replica in &group.replicas {
+            groups.row([
+                group.name.clone(),
+                replica.node.to_string(),
+                replica.role.clone(),
+                group.term.to_string(),
+                replica.last.to_string(),
+                replica.committed.to_string(),
+                replica.applied.to_string(),
+                replica.lag.to_string(),
+            ]);
+        }
+    }
+    let leaderless: Vec<&str> =
+        view.groups.iter().filter(|group| group.leader.is_none()).map(|group| group.name.as_str()).collect();
+    let mut text = format!("cluster {}\n\n{}\n{}", view.cluster_id, nodes.render(), groups.render());
+    if !leaderless.is_empty() {
+        text.push_str(&format!("\nno leader: {}\n", leaderless.join(", ")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use raftmq_proto::admin::Replica;
+
+    #[test]
+    fn json_has_the_documented_shape() {
+        let replica = Replica { node: 2, role: "leader".into(), last: 9, committed: 8, applied: 7, lag: 0 };
+        let group =
+            BrokerGroup { name: "broker-1".into(), leader: 2, term: 3, replicas: vec![replica], ..Default::default() };
+        let node = Node { id: 2, roles: vec!["broker".into()], alive: true, ..Default::default() };
+        let reply = ClusterStatusReply { cluster_id: "c".into(), nodes: vec![node], groups: vec![group] };
+        let json = serde_json::to_value(StatusView::from(reply)).expect("json");
+        assert_eq!(json["nodes"][0]["id"], 2);
+        assert_eq!(json["nodes"][0]["alive"], true);
+        assert_eq!(json["groups"][0]["name"], "broker-1");
+        assert_eq!(json["groups"][0]["leader"], 2);
+        assert_eq!(json["groups"][0]["replicas"][0]["applied"], 7);
+    }
+}

@@ -1,0 +1,163 @@
+//! The whole cluster as its nodes tell it, and handing leadership over.
+
+use super::super::node::Node;
+use crate::config::{Peer, Role};
+use raftmq_model::meta::Birth;
+use raftmq_proto::admin::{BrokerGroup, ClusterStatusReply, Node as NodeView, Replica, TransferLeaderRequest};
+use raftmq_proto::peer::{ReplicaStatus, StatusReply, TransferRequest};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::Status;
+
+/// How long a node may take to tell its status; one that takes longer counts as not alive.
+const STATUS_MS: u64 = 1000;
+/// How long a leader may take to hand over.
+const TRANSFER_MS: u64 = 10_000;
+
+/// The name of the meta group.
+const META_NAME: &str = "namesrv";
+
+type Statuses = BTreeMap<u32, StatusReply>;
+
+/// Asks all nodes and puts their answers together.
+pub(super) async fn status(node: &Arc<Node>) -> ClusterStatusReply {
+    let answers = node.links.statuses(Duration::from_millis(STATUS_MS)).await;
+    let statuses: Statuses = answers.into_iter().filter_map(|(id, answer)| Some((id, answer.ok()?))).collect();
+    let birth = node.placement();
+    ClusterStatusReply {
+        cluster_id: birth.as_ref().map(|birth| birth.cluster_id.clone()).unwrap_or_default(),
+        nodes: node.links.peers().map(|peer| node_view(peer, statuses.get(&peer.id), birth.as_deref())).collect(),
+        groups: birth.map(|birth| groups(&birth, &statuses)).unwrap_or_default(),
+    }
+}
+
+fn node_view(peer: &Peer, status: Option<&StatusReply>, birth: Option<&Birth>) -> NodeView {
+    let born = birth.and_then(|birth| birth.nodes.iter().find(|node| node.id == peer.id));
+    let or_born = |now: Option<&String>, at_birth: Option<&String>| now.or(at_birth).cloned().unwrap_or_default();
+    let roles = peer.roles.iter().map(|role| match role {
+        Role::Namesrv => "namesrv".to_string(),
+        Role::Broker => "broker".to_string(),
+    });
+    NodeView {
+        id: peer.id,
+        roles: roles.collect(),
+        alive: status.is_some(),
+        client: or_born(status.map(|status| &status.client_address), born.map(|node| &node.client_address)),
+        peer: peer.peer.clone(),
+        admin: or_born(status.map(|status| &status.admin_address), born.map(|node| &node.admin_address)),
+        version: status.map(|status| status.version.clone()).unwrap_or_default(),
+        durability: status.map(|status| status.durability.clone()).unwrap_or_default(),
+    }
+}
+
+/// The meta group and the broker groups, ascending by id.
+fn groups(birth: &Birth, statuses: &Statuses) -> Vec<BrokerGroup> {
+    let namesrvs = birth.nodes.iter().filter(|node| node.namesrv).map(|node| node.id).collect();
+    let meta = group_view(0, META_NAME, namesrvs, statuses);
+    let brokers = birth.broker_groups.iter().map(|record| {
+        let nodes = record.replicas.iter().map(|id| raftmq_model::ids::ReplicaId::from_u64(*id).node.0).collect();
+        group_view(record.id, &record.name, nodes, statuses)
+    });
+    std::iter::once(meta).chain(brokers).collect()
+}
+
+fn group_view(id: u32, name: &str, nodes: Vec<u32>, statuses: &Statuses) -> BrokerGroup {
+    let replica = |node: &u32| statuses.get(node)?.replicas.iter().find(|replica| replica.group_id == id);
+    let found: BTreeMap<u32, &ReplicaStatus> = nodes.iter().filter_map(|node| Some((*node, replica(node)?))).collect();
+    // Two replicas can say that they lead, for a moment: the one in the higher term is right (law 7).
+    let leader = found.iter().filter(|(_, status)| status.role == "leader").max_by_key(|(_, status)| status.term);
+    let last = leader.map(|(_, status)| status.last_index);
+    let replicas =
+        nodes.iter().map(|node| replica_view(*node, found.get(node).copied(), leader.map(|(_, status)| *status), last));
+    BrokerGroup {
+        id,
+        name: name.into(),
+        leader: leader.map_or(0, |(node, _)| *node),
+        term: found.values().map(|status| status.term).max().unwrap_or(0),
+        committed: found.values().map(|status| status.committed_index).max().unwrap_or(0),
+        replicas: replicas.collect(),
+        ready: leader.is_some_and(|(_, status)| status.ready),
+    }
+}
+
+/// A replica whose node does not answer shows what the leader knows of it.
+fn replica_view(node: u32, own: Option<&ReplicaStatus>, leader: Option<&ReplicaStatus>, last: Option<u64>) -> Replica {
+    let matched = leader.and_then(|leader| leader.matched_index.get(&node)).copied().unwrap_or(0);
+    let has = own.map_or(matched, |status| status.last_index);
+    Replica {
+        node,
+        role: own.map_or_else(|| "unreachable".to_string(), |status| status.role.clone()),
+        last: has,
+        committed: own.map_or(0, |status| status.committed_index),
+        applied: own.map_or(0, |status| status.applied_index),
+        lag: last.unwrap_or(has).saturating_sub(has),
+    }
+}
+
+/// Asks the leader of a group to hand over; answers the node that leads then.
+pub(super) async fn transfer(node: &Arc<Node>, request: TransferLeaderRequest) -> Result<u32, Status> {
+    let known = status(node).await;
+    let group = known.groups.iter().find(|group| group.name == request.group);
+    let names = || known.groups.iter().map(|group| group.name.as_str()).collect::<Vec<_>>().join(", ");
+    let group = group
+        .ok_or_else(|| Status::not_found(format!("there is no group {}, there are {}", request.group, names())))?;
+    if group.leader == 0 {
+        return Err(Status::unavailable(format!("{} has no leader now", group.name)));
+    }
+    let to = request.to_node;
+    if to != 0 {
+        let replica = group.replicas.iter().find(|replica| replica.node == to);
+        let replica =
+            replica.ok_or_else(|| Status::not_found(format!("{} has no replica on node {to}", group.name)))?;
+        if to == group.leader {
+            return Ok(to);
+        }
+        if replica.role == "unreachable" {
+            return Err(Status::failed_precondition(format!(
+                "node {to} does not answer, so it cannot lead {}",
+                group.name
+            )));
+        }
+    }
+    let mut client = node.links.client(group.leader)?;
+    let body = TransferRequest { group_id: group.id, to_node: to };
+    let call = client.transfer(node.links.request(group.leader, body, Duration::from_millis(TRANSFER_MS)));
+    call.await.map(|reply| reply.into_inner().leader_node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replica(role: &str, term: u64, last: u64) -> StatusReply {
+        let replica = ReplicaStatus {
+            group_id: 1,
+            role: role.into(),
+            term,
+            last_index: last,
+            committed_index: last,
+            ready: role == "leader",
+            matched_index: [(3, 4)].into(),
+            ..Default::default()
+        };
+        StatusReply { replicas: vec![replica], ..Default::default() }
+    }
+
+    #[test]
+    fn the_higher_term_leads_and_lag_is_counted_from_it() {
+        let statuses = [(1, replica("leader", 2, 9)), (2, replica("leader", 3, 10))].into();
+        let group = group_view(1, "broker-1", vec![1, 2, 3], &statuses);
+        assert_eq!((group.leader, group.term, group.ready), (2, 3, true));
+        let lags: Vec<u64> = group.replicas.iter().map(|replica| replica.lag).collect();
+        assert_eq!(lags, [1, 0, 6]);
+        assert_eq!(group.replicas[2].role, "unreachable");
+    }
+
+    #[test]
+    fn a_group_without_a_leader_says_so() {
+        let statuses = [(1, replica("candidate", 2, 9))].into();
+        let group = group_view(1, "broker-1", vec![1, 2, 3], &statuses);
+        assert_eq!((group.leader, group.ready), (0, false));
+    }
+}

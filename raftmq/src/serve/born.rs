@@ -1,0 +1,197 @@
+//! Everything that runs on a node that belongs to a cluster.
+
+use super::busy;
+use super::clock::SystemClock;
+use super::node::{Node, address};
+use super::peer_service::{self, voters};
+use crate::config::Role;
+use crate::exit::Failure;
+use raftmq_broker::edge::{Edge, EdgeOptions};
+use raftmq_broker::meta_client::{MetaClient, MetaClientOptions};
+use raftmq_broker::options::{BrokerLimits, open_rocks_state};
+use raftmq_broker::{Broker, BrokerOptions};
+use raftmq_model::clock::Clock;
+use raftmq_model::ids::{GroupId, NodeId};
+use raftmq_model::meta::{Birth, BrokerGroupRecord, MetaOp, NodeRecord};
+use raftmq_namesrv::{Namesrv, NamesrvOptions};
+use raftmq_raft::{Group, PeerAddresses, RaftNode, RaftNodeOptions};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long one attempt to tell the meta group this node's addresses may take.
+const PUT_NODE_MS: u64 = 5000;
+
+/// What runs.
+pub(crate) struct Born {
+    pub(super) raft: Arc<RaftNode>,
+    pub(super) meta: Arc<MetaClient>,
+    pub(super) broker: Arc<Broker>,
+    pub(super) edge: Arc<Edge>,
+    namesrv: Option<Arc<Namesrv>>,
+}
+
+impl Born {
+    /// The groups that have a replica here, ascending by id.
+    pub(super) fn groups(&self) -> Vec<(GroupId, Group)> {
+        let meta = self.namesrv.iter().map(|namesrv| (GroupId::META, namesrv.group().clone()));
+        let mut groups: Vec<_> = meta.chain(self.broker.groups()).collect();
+        groups.sort_by_key(|(id, _)| *id);
+        groups
+    }
+
+    /// One of them.
+    pub(super) fn group(&self, id: GroupId) -> Option<Group> {
+        self.groups().into_iter().find(|(candidate, _)| *candidate == id).map(|(_, group)| group)
+    }
+}
+
+/// Starts the Raft groups of this node, its meta client and its broker, then the peer port.
+pub(super) async fn start(node: Arc<Node>) -> Result<Arc<Born>, Failure> {
+    let birth = node.placement().ok_or_else(|| Failure::failed("the node does not belong to a cluster"))?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let raft = Arc::new(start_raft(&node, &birth, Arc::clone(&clock))?);
+    let namesrv = match node.config.has_role(Role::Namesrv) {
+        true => Some(open_namesrv(&node, &raft, Arc::clone(&clock)).await?),
+        false => None,
+    };
+    let namesrvs = birth.nodes.iter().filter(|record| record.namesrv).map(|record| NodeId(record.id)).collect();
+    let meta = MetaClient::start(MetaClientOptions {
+        own_service: namesrv.as_ref().map(|namesrv| namesrv.local()),
+        ..MetaClientOptions::new(node.id(), namesrvs, Arc::clone(&raft))
+    });
+    let broker = Broker::start(broker_options(&node, &birth, &raft, &meta, Arc::clone(&clock)))
+        .await
+        .map_err(|error| Failure::fatal(error.to_string()))?;
+    for record in birth.broker_groups.iter().filter(|record| hosts(&node, &birth, record)) {
+        broker.host_group(record.clone()).await.map_err(|error| Failure::fatal(error.to_string()))?;
+    }
+    let edge = Edge::new(broker.router().clone(), Arc::clone(&meta), clock, edge_options(&node));
+    let born = Arc::new(Born { raft, meta, broker, edge, namesrv });
+    node.set_born(Arc::clone(&born));
+    serve_peers(&node, &born).await?;
+    tokio::spawn(tell_addresses(Arc::clone(&node), Arc::clone(&born)));
+    Ok(born)
+}
+
+fn start_raft(node: &Node, birth: &Birth, clock: Arc<dyn Clock>) -> Result<RaftNode, Failure> {
+    let peers = node.links.peers().map(|peer| (NodeId(peer.id), peer.peer.clone())).collect();
+    let options =
+        RaftNodeOptions::new(node.id(), node.incarnation, birth.cluster_id.clone(), clock, PeerAddresses::new(peers));
+    RaftNode::start(options).map_err(|error| Failure::failed(format!("the Raft runtime cannot start: {error}")))
+}
+
+async fn open_namesrv(node: &Node, raft: &Arc<RaftNode>, clock: Arc<dyn Clock>) -> Result<Arc<Namesrv>, Failure> {
+    let dir = node.config.data_dir.join("meta");
+    let options = NamesrvOptions {
+        io: Arc::clone(&node.io),
+        durability: node.config.durability.into(),
+        ..NamesrvOptions::new(node.id(), Arc::clone(raft), dir, clock)
+    };
+    Namesrv::open(options).await.map(Arc::new).map_err(|error| Failure::fatal(error.to_string()))
+}
+
+fn broker_options(
+    node: &Node,
+    birth: &Birth,
+    raft: &Arc<RaftNode>,
+    meta: &Arc<MetaClient>,
+    clock: Arc<dyn Clock>,
+) -> BrokerOptions {
+    let config = &node.config;
+    BrokerOptions {
+        node: node.id(),
+        incarnation: node.incarnation,
+        cluster_id: birth.cluster_id.clone(),
+        data_dir: config.data_dir.clone(),
+        raft: Arc::clone(raft),
+        meta: Arc::clone(meta),
+        clock,
+        io: Arc::clone(&node.io),
+        open_state: open_rocks_state(),
+        segment_bytes_max: config.segment_bytes_max,
+        durability: config.durability.into(),
+        auto_create_topics: config.auto_create_topics,
+        auto_create_consumer_groups: config.auto_create_consumer_groups,
+        topic_queue_count: config.topic_queue_count,
+        store_host: store_host(&config.advertised_client_address, &config.client_listen),
+        limits: BrokerLimits::default(),
+    }
+}
+
+fn edge_options(node: &Node) -> EdgeOptions {
+    let config = &node.config;
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    EdgeOptions {
+        auto_create_topics: config.auto_create_topics,
+        auto_create_consumer_groups: config.auto_create_consumer_groups,
+        topic_queue_count: config.topic_queue_count,
+        request_bytes_max: bytes(config.limits.client_request_bytes_max),
+        in_flight_bytes_max: bytes(config.limits.client_in_flight_bytes_max),
+        ..EdgeOptions::new(node.id(), store_host(&config.advertised_client_address, &config.client_listen))
+    }
+}
+
+/// The address in records. An advertised name is left to clients to resolve; records then show the listen address.
+fn store_host(advertised: &str, listen: &str) -> SocketAddr {
+    advertised.parse().unwrap_or_else(|_| address(listen))
+}
+
+fn hosts(node: &Node, birth: &Birth, record: &BrokerGroupRecord) -> bool {
+    voters(birth, GroupId(record.id)).iter().any(|replica| replica.node == node.id())
+}
+
+async fn serve_peers(node: &Arc<Node>, born: &Born) -> Result<(), Failure> {
+    let mut routes = tonic::service::Routes::builder();
+    routes.add_service(peer_service::server(Arc::clone(node)));
+    routes.add_service(born.broker.forward_service());
+    if let Some(namesrv) = &born.namesrv {
+        routes.add_service(namesrv.service());
+    }
+    let listen = &node.config.peer_listen;
+    let listener = tokio::net::TcpListener::bind(address(listen)).await.and_then(tokio::net::TcpListener::into_std);
+    let listener = listener.map_err(|error| busy("peer_listen", listen, &error))?;
+    born.raft
+        .serve_peers(listener, routes.routes())
+        .await
+        .map_err(|error| Failure::usage(format!("peer_listen: {error}")))?;
+    tracing::info!(address = listen, "peer port open");
+    Ok(())
+}
+
+/// What this node is, for the meta group.
+pub(super) fn own_record(node: &Node) -> NodeRecord {
+    NodeRecord {
+        id: node.config.node_id,
+        incarnation: node.incarnation,
+        namesrv: node.config.has_role(Role::Namesrv),
+        broker: node.config.has_role(Role::Broker),
+        client_address: node.config.advertised_client_address.clone(),
+        peer_address: node.config.own().map(|own| own.peer.clone()).unwrap_or_default(),
+        admin_address: node.config.reachable_admin_address(),
+        alive: true,
+    }
+}
+
+/// Once the cluster is known: has the meta group take this node's addresses when they changed since it last ran.
+async fn tell_addresses(node: Arc<Node>, born: Arc<Born>) {
+    let own = own_record(&node);
+    let mut changed = born.meta.changed();
+    loop {
+        if let Some(known) = born.meta.view().nodes.get(&own.id) {
+            let same = NodeRecord { alive: true, ..known.as_ref().clone() } == own;
+            if same {
+                return;
+            }
+            let deadline = Instant::now() + Duration::from_millis(PUT_NODE_MS);
+            match born.meta.propose(MetaOp::PutNode(own.clone()), deadline).await {
+                Ok(_) => return,
+                Err(error) => tracing::warn!("the meta group did not take this node's addresses: {error}"),
+            }
+        }
+        if changed.changed().await.is_err() {
+            return;
+        }
+    }
+}

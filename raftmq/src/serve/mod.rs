@@ -1,0 +1,114 @@
+//! A node: one process in one or both roles.
+//!
+//! ```text
+//! start     configuration, folder (locked), peer port and admin port
+//! waiting   a node with an empty disk answers Status and Adopt, nothing else, until `cluster init` reaches it
+//! born      Raft groups, meta client, broker; the client port opens as soon as a majority of the peers answers
+//! draining  after SIGTERM: hand leadership over, finish calls, exit 0
+//! ```
+//! A fatal error of the store or of a Raft group ends the process with one log line and exit code 70 (law 8).
+
+mod admin;
+mod birth;
+mod born;
+mod clock;
+mod drain;
+mod isolation;
+mod logging;
+mod node;
+mod peer_links;
+mod peer_service;
+mod placement;
+mod topics;
+mod waiting;
+
+use crate::config::NodeConfig;
+use crate::exit::Failure;
+use node::Node;
+use std::sync::Arc;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Runs a node until it is told to stop.
+pub(crate) fn run(config: NodeConfig) -> Result<(), Failure> {
+    logging::start(&config.log_level);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("broker")
+        .build()
+        .map_err(|error| Failure::failed(format!("no threads can be started: {error}")))?;
+    let outcome = runtime.block_on(serve(config));
+    // Handlers that still run must not keep the process; what they did not answer is the client's to retry.
+    runtime.shutdown_background();
+    if let Err(failure) = &outcome {
+        tracing::error!("{failure}");
+    }
+    outcome
+}
+
+async fn serve(config: NodeConfig) -> Result<(), Failure> {
+    let mut stop = Stop::new()?;
+    let node = Arc::new(Node::open(config)?);
+    let tls = node.tls()?;
+    // Found out now, not when the cluster is born.
+    let client_listener = node.client_port(Arc::clone(&tls)).listen().await;
+    drop(client_listener.map_err(|error| busy("client_listen", &node.config.client_listen, &error))?);
+    let _admin = admin::listen(Arc::clone(&node)).await?;
+    if node.placement().is_none() {
+        tokio::select! {
+            adopted = waiting::until_adopted(Arc::clone(&node)) => adopted?,
+            () = stop.wanted() => return Ok(()),
+        }
+    }
+    let born = born::start(Arc::clone(&node)).await?;
+    let mut fatal = born.raft.fatal();
+    tokio::select! {
+        error = fatal.wait_for(Option::is_some) => Err(fatal_failure(error.ok().and_then(|error| error.clone()))),
+        outcome = isolation::keep_client_port(&node, &born, tls, stop.wanted()) => {
+            let open = outcome?;
+            drain::drain(&node, &born, open).await;
+            Ok(())
+        }
+    }
+}
+
+fn fatal_failure(error: Option<raftmq_raft::FatalError>) -> Failure {
+    match error {
+        Some(error) => Failure::fatal(error.to_string()),
+        None => Failure::fatal("the Raft runtime is gone"),
+    }
+}
+
+/// A port that cannot be listened on, as a sentence.
+fn busy(key: &str, address: &str, error: &std::io::Error) -> Failure {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            Failure::usage(format!("{key}: {address} is in use by another process; stop it or choose another port"))
+        }
+        _ => Failure::usage(format!("{key}: {address} cannot be listened on: {error}")),
+    }
+}
+
+/// SIGTERM and SIGINT. SIGHUP is ignored: a node outlives its terminal.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+    _hangup: Signal,
+}
+
+impl Stop {
+    fn new() -> Result<Stop, Failure> {
+        let catch = |kind| signal(kind).map_err(|error| Failure::failed(format!("signals cannot be caught: {error}")));
+        Ok(Stop {
+            terminate: catch(SignalKind::terminate())?,
+            interrupt: catch(SignalKind::interrupt())?,
+            _hangup: catch(SignalKind::hangup())?,
+        })
+    }
+
+    async fn wanted(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

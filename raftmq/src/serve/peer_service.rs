@@ -1,0 +1,149 @@
+//! The peer service: birth of a cluster, and what this node's replicas say. Served on the peer port, before and after the
+//! birth.
+
+use super::node::{AdoptError, Node, decode_birth};
+use crate::config::Role;
+use prost::Message;
+use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
+use raftmq_proto::metadata::{PEER_FROM_NODE, PEER_TO_NODE};
+use raftmq_proto::peer::peer_server::{Peer, PeerServer};
+use raftmq_proto::peer::{
+    AdoptReply, AdoptRequest, InitializeReply, InitializeRequest, ReplicaStatus, StatusReply, StatusRequest,
+    TransferReply, TransferRequest,
+};
+use raftmq_raft::{Group, InitializeError, TransferError};
+use std::sync::Arc;
+use tonic::{Request, Response, Status};
+
+/// Serves `raftmq.peer.v1.Peer`.
+pub(super) struct PeerService {
+    node: Arc<Node>,
+}
+
+/// The service for a node.
+pub(super) fn server(node: Arc<Node>) -> PeerServer<PeerService> {
+    PeerServer::new(PeerService { node })
+}
+
+impl PeerService {
+    /// Refuses a call that is meant for another node, or that comes from a node with this node's id at another address.
+    fn check<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        let text = |key| request.metadata().get(key).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let own = self.node.config.node_id;
+        if text(PEER_TO_NODE).parse() == Ok(own) {
+            return Ok(());
+        }
+        let sentence = format!(
+            "this is node {own}, the call is for node {}: check the peer addresses of node {}",
+            text(PEER_TO_NODE),
+            text(PEER_FROM_NODE)
+        );
+        tracing::warn!("peer call refused: {sentence}");
+        Err(Status::failed_precondition(sentence))
+    }
+
+    fn group(&self, id: u32) -> Result<Group, Status> {
+        let born = self.node.born().ok_or_else(|| Status::unavailable("the node is starting"))?;
+        born.group(GroupId(id)).ok_or_else(|| Status::not_found(format!("this node has no replica of group {id}")))
+    }
+
+    fn status(&self) -> StatusReply {
+        let config = &self.node.config;
+        let placement = self.node.placement();
+        let groups = self.node.born().map(|born| born.groups()).unwrap_or_default();
+        StatusReply {
+            cluster_id: placement.as_ref().map(|birth| birth.cluster_id.clone()).unwrap_or_default(),
+            node_id: config.node_id,
+            version: env!("CARGO_PKG_VERSION").into(),
+            namesrv: config.has_role(Role::Namesrv),
+            broker: config.has_role(Role::Broker),
+            replicas: groups.iter().map(|(id, group)| replica_status(*id, group)).collect(),
+            client_address: config.advertised_client_address.clone(),
+            peer_address: config.own().map(|own| own.peer.clone()).unwrap_or_default(),
+            admin_address: config.reachable_admin_address(),
+            incarnation: self.node.incarnation,
+            birth: placement.map(|birth| birth.encode_to_vec()).unwrap_or_default().into(),
+            durability: config.durability.to_string(),
+        }
+    }
+}
+
+fn replica_status(id: GroupId, group: &Group) -> ReplicaStatus {
+    let status = group.status();
+    ReplicaStatus {
+        group_id: id.0,
+        role: status.role.to_string(),
+        term: status.term,
+        leader_node: status.leader.map_or(0, |node| node.0),
+        last_index: status.last.unwrap_or(0),
+        committed_index: status.committed.map_or(0, |(_, index)| index),
+        applied_index: status.applied.map_or(0, |(_, index)| index),
+        matched_index: status.matched.iter().map(|(node, index)| (node.0, *index)).collect(),
+        ready: group.leadership().borrow().ready,
+    }
+}
+
+#[tonic::async_trait]
+impl Peer for PeerService {
+    async fn adopt(&self, request: Request<AdoptRequest>) -> Result<Response<AdoptReply>, Status> {
+        self.check(&request)?;
+        let AdoptRequest { cluster_id, birth } = request.into_inner();
+        let birth = decode_birth(&birth).map_err(Status::invalid_argument)?;
+        let node = Arc::clone(&self.node);
+        // Writes and syncs files.
+        let adopted = tokio::task::spawn_blocking(move || node.adopt(&cluster_id, birth)).await;
+        match adopted {
+            Ok(Ok(())) => Ok(Response::new(AdoptReply {})),
+            Ok(Err(error @ AdoptError::Write { .. })) => Err(Status::internal(error.to_string())),
+            Ok(Err(error)) => {
+                tracing::warn!("birth refused: {error}");
+                Err(Status::failed_precondition(error.to_string()))
+            }
+            Err(error) => Err(Status::internal(format!("the birth record was not written: {error}"))),
+        }
+    }
+
+    async fn initialize(&self, request: Request<InitializeRequest>) -> Result<Response<InitializeReply>, Status> {
+        self.check(&request)?;
+        let id = request.into_inner().group_id;
+        let group = self.group(id)?;
+        let birth = self.node.placement().ok_or_else(|| Status::unavailable("the node is starting"))?;
+        let voters = voters(&birth, GroupId(id));
+        match group.initialize(&voters).await {
+            // A group that has a history was initialized before.
+            Ok(()) | Err(InitializeError::NotAllowed) => Ok(Response::new(InitializeReply {})),
+            Err(InitializeError::NotAVoter) => Err(Status::failed_precondition("this node has no vote in the group")),
+            Err(InitializeError::Stopped) => Err(Status::unavailable("the group is closed")),
+        }
+    }
+
+    async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusReply>, Status> {
+        self.check(&request)?;
+        Ok(Response::new(PeerService::status(self)))
+    }
+
+    async fn transfer(&self, request: Request<TransferRequest>) -> Result<Response<TransferReply>, Status> {
+        self.check(&request)?;
+        let TransferRequest { group_id, to_node } = request.into_inner();
+        let group = self.group(group_id)?;
+        let to = Some(NodeId(to_node)).filter(|to| to.0 != 0);
+        match group.transfer_leader(to).await {
+            Ok(leader) => Ok(Response::new(TransferReply { leader_node: leader.0 })),
+            Err(error @ (TransferError::NotLeader { .. } | TransferError::Stopped)) => {
+                Err(Status::unavailable(error.to_string()))
+            }
+            Err(TransferError::TimedOut) => Err(Status::aborted(TransferError::TimedOut.to_string())),
+            Err(error) => Err(Status::failed_precondition(error.to_string())),
+        }
+    }
+}
+
+/// The first voters of a group, as the birth record says.
+pub(super) fn voters(birth: &raftmq_model::meta::Birth, group: GroupId) -> Vec<ReplicaId> {
+    if group == GroupId::META {
+        let namesrvs = birth.nodes.iter().filter(|node| node.namesrv);
+        return namesrvs.map(|node| ReplicaId { node: NodeId(node.id), incarnation: node.incarnation }).collect();
+    }
+    let record = birth.broker_groups.iter().find(|record| record.id == group.0);
+    record.map(|record| record.replicas.iter().map(|id| ReplicaId::from_u64(*id)).collect()).unwrap_or_default()
+}

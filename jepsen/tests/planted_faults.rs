@@ -10,9 +10,9 @@ use raftmq_jepsen::checker::delivery::{Report, check};
 use raftmq_jepsen::workload::delivery::{Options, run};
 use std::time::Duration;
 
-async fn report(endpoints: Vec<String>) -> Report {
-    let options = Options {
-        endpoints,
+fn options(endpoint: String) -> Options {
+    Options {
+        endpoints: vec![endpoint],
         topic: "orders".to_owned(),
         group: "jepsen".to_owned(),
         run: "1".to_owned(),
@@ -24,14 +24,17 @@ async fn report(endpoints: Vec<String>) -> Report {
         direct: true,
         quiet_complete: Duration::from_millis(100),
         quiet_missing: Duration::from_millis(300),
-    };
+    }
+}
+
+async fn report(options: Options) -> Report {
     let report = check(&run(options).await.unwrap());
     assert!(report.sent_ok + report.sent_fail + report.sent_unknown > 20, "{report}");
     report
 }
 
 async fn report_with(fault: Fault) -> Report {
-    report(vec![Broker::start(fault).await]).await
+    report(options(Broker::start(fault).await)).await
 }
 
 #[tokio::test]
@@ -66,7 +69,9 @@ async fn a_changed_body_is_found() {
 
 #[tokio::test]
 async fn a_forgotten_ack_is_found() {
-    let report = report_with(Fault::ForgetAck).await;
+    // A second consumer could be waiting at the broker when the ack is answered, and then nothing is certain.
+    let one_consumer = Options { consumers: 1, ..options(Broker::start(Fault::ForgetAck).await) };
+    let report = report(one_consumer).await;
     assert!(report.verdict() == Verdict::Invalid && !report.returned.is_empty(), "{report}");
 }
 
@@ -81,20 +86,8 @@ async fn a_cluster_that_is_not_there_decides_nothing() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let nobody = listener.local_addr().unwrap().to_string();
     drop(listener);
-    let options = Options {
-        endpoints: vec![nobody],
-        topic: "orders".to_owned(),
-        group: "jepsen".to_owned(),
-        run: "1".to_owned(),
-        produce: Duration::from_millis(50),
-        drain_max: Duration::from_millis(200),
-        producers: 1,
-        consumers: 1,
-        rate: 200,
-        direct: true,
-        quiet_complete: Duration::from_millis(100),
-        quiet_missing: Duration::from_millis(100),
-    };
+    let short = Duration::from_millis(100);
+    let options = Options { produce: short, drain_max: short * 2, ..options(nobody) };
     let report = check(&run(options).await.unwrap());
     assert_eq!((report.verdict(), report.drained), (Verdict::Undecided, false), "{report}");
 }

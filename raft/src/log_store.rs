@@ -34,6 +34,8 @@ struct Shared {
     durable: DurableEnd,
     /// An installed snapshot's CommitLog offset: where the log goes on when it is purged beyond its end.
     restart_at: Mutex<Option<PhysicalOffset>>,
+    /// The last purge, which may name an entry before the first that the log ever had.
+    purged: Mutex<Option<LogId>>,
 }
 
 impl LogStore {
@@ -44,7 +46,12 @@ impl LogStore {
     pub fn new(log: CommitLog, recovered: &Recovered) -> io::Result<LogStore> {
         let vote = recovered.vote.as_ref().map(|bytes| decode_vote(bytes)).transpose()?;
         let next = recovered.last.map_or(0, |(_, index)| index + 1);
-        let shared = Shared { vote: Mutex::new(vote), durable: DurableEnd::new(next), restart_at: Mutex::default() };
+        let shared = Shared {
+            vote: Mutex::new(vote),
+            durable: DurableEnd::new(next),
+            restart_at: Mutex::default(),
+            purged: Mutex::default(),
+        };
         Ok(LogStore { log, shared: Arc::new(shared) })
     }
 
@@ -145,7 +152,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     type LogReader = Self;
 
     async fn get_log_state(&mut self) -> io::Result<LogState<TypeConfig>> {
-        Ok(LogState { last_purged_log_id: self.log.purged().map(log_id), last_log_id: self.log.last().map(log_id) })
+        let purged = (*self.shared.purged.lock()).max(self.log.purged().map(log_id));
+        Ok(LogState { last_purged_log_id: purged, last_log_id: self.log.last().map(log_id).max(purged) })
     }
 
     async fn get_log_reader(&mut self) -> Self {
@@ -220,6 +228,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             self.done(|log, done| log.reset(id, offset, done)).await?;
         }
         self.shared.durable.advance(id.1 + 1);
+        let mut purged = self.shared.purged.lock();
+        *purged = (*purged).max(Some(upto));
         Ok(())
     }
 }

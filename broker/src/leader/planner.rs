@@ -295,3 +295,6 @@ impl Drop for Plan {
         self.leave(&Fate::Lost);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -77,7 +77,8 @@ impl WaitTable {
     }
 
     /// Waiters now.
-    pub(super) fn parked(&self) -> usize {
+    #[cfg(test)]
+    fn parked(&self) -> usize {
         self.parked.load(Ordering::Relaxed)
     }
 }

@@ -134,6 +134,27 @@ impl Checkpoints {
     }
 }
 
+#[cfg(test)]
+impl Checkpoints {
+    /// Lets the next change be written at once.
+    pub(super) fn make_at_once(&self) {
+        self.shared.pending.lock().entries = self.shared.bounds.entries;
+    }
+
+    /// Returns when a checkpoint has failed.
+    pub(super) fn wait_failed(&self) {
+        let mut pending = self.shared.pending.lock();
+        while pending.failed.is_none() {
+            self.shared.taken.wait(&mut pending);
+        }
+    }
+
+    /// Forgets what was not written, as a crash does.
+    pub(super) fn abandon(&self) {
+        *self.shared.pending.lock() = Pending { closing: true, ..Pending::default() };
+    }
+}
+
 impl Drop for Checkpoints {
     fn drop(&mut self) {
         self.shared.pending.lock().closing = true;

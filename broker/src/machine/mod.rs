@@ -156,3 +156,6 @@ fn damaged(entry: &Entry, error: &dyn std::fmt::Display) -> io::Error {
 fn no_snapshots() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "broker groups keep their whole log and make no snapshots yet")
 }
+
+#[cfg(test)]
+mod tests;

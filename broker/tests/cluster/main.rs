@@ -1,0 +1,9 @@
+//! Three brokers in one process over real gRPC on loopback: any node serves any call, and a lost leader loses nothing.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod edge;
+mod failover;
+mod redelivery;
+mod routing;
+mod support;

@@ -1,0 +1,143 @@
+//! Nodes that can be killed and started again.
+
+use super::GROUP;
+use super::meta::{CLUSTER_ID, ScriptedMeta};
+use raftmq_broker::leader::Replica;
+use raftmq_broker::meta_client::{MetaClient, MetaClientOptions};
+use raftmq_broker::options::{BrokerLimits, open_rocks_state};
+use raftmq_broker::{Broker, BrokerOptions, Router};
+use raftmq_model::clock::Clock;
+use raftmq_model::ids::{NodeId, Timestamp};
+use raftmq_raft::{PeerAddresses, RaftNode, RaftNodeOptions};
+use raftmq_store::{Durability, RealIo};
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tonic::service::Routes;
+
+struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64)
+    }
+}
+
+/// Three nodes, each with a replica of [`GROUP`].
+pub(crate) struct Cluster {
+    pub(crate) meta: ScriptedMeta,
+    addresses: BTreeMap<NodeId, SocketAddr>,
+    dir: tempfile::TempDir,
+    nodes: BTreeMap<NodeId, Node>,
+}
+
+struct Node {
+    raft: Arc<RaftNode>,
+    broker: Arc<Broker>,
+}
+
+impl Cluster {
+    /// Three nodes with a leader that is ready.
+    pub(crate) async fn start() -> Cluster {
+        let ids = [NodeId(1), NodeId(2), NodeId(3)];
+        let listeners = ids.map(|id| (id, TcpListener::bind("127.0.0.1:0").unwrap()));
+        let addresses = listeners.iter().map(|(id, listener)| (*id, listener.local_addr().unwrap())).collect();
+        let dir = tempfile::tempdir().unwrap();
+        let mut cluster = Cluster { meta: ScriptedMeta::new(&ids), addresses, dir, nodes: BTreeMap::new() };
+        for (id, listener) in listeners {
+            cluster.start_on(id, listener).await;
+        }
+        cluster.nodes[&NodeId(1)].broker.initialize_group(GROUP).await.unwrap();
+        cluster.leader().await;
+        cluster
+    }
+
+    /// Starts a node that was killed.
+    pub(crate) async fn restart(&mut self, id: NodeId) {
+        let listener = TcpListener::bind(self.addresses[&id]).unwrap();
+        self.start_on(id, listener).await;
+    }
+
+    async fn start_on(&mut self, id: NodeId, listener: TcpListener) {
+        let peers = self.addresses.iter().map(|(id, address)| (*id, address.to_string())).collect();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let options = RaftNodeOptions::new(id, 1, CLUSTER_ID, Arc::clone(&clock), PeerAddresses::new(peers));
+        let raft = Arc::new(RaftNode::start(options).unwrap());
+        let mut meta = MetaClientOptions::new(id, Vec::new(), Arc::clone(&raft));
+        meta.own_service = Some(self.meta.routes());
+        let broker = Broker::start(BrokerOptions {
+            node: id,
+            incarnation: 1,
+            cluster_id: CLUSTER_ID.to_owned(),
+            data_dir: self.dir.path().join(id.to_string()),
+            raft: Arc::clone(&raft),
+            meta: MetaClient::start(meta),
+            clock,
+            io: Arc::new(RealIo),
+            open_state: open_rocks_state(),
+            segment_bytes_max: 16 << 20,
+            durability: Durability::Fsync,
+            auto_create_topics: false,
+            auto_create_consumer_groups: false,
+            topic_queue_count: 4,
+            store_host: self.addresses[&id],
+            limits: BrokerLimits { zero_ahead_bytes: 1 << 20, ..BrokerLimits::default() },
+        });
+        let broker = broker.await.unwrap();
+        broker.host_group(self.meta.group()).await.unwrap();
+        raft.serve_peers(listener, Routes::new(broker.forward_service())).await.unwrap();
+        self.nodes.insert(id, Node { raft, broker });
+    }
+
+    /// Stops a node as a crash does.
+    pub(crate) async fn kill(&mut self, id: NodeId) {
+        let node = self.nodes.remove(&id).unwrap();
+        node.raft.kill();
+        node.broker.shutdown().await;
+    }
+
+    /// The nodes that run.
+    pub(crate) fn ids(&self) -> Vec<NodeId> {
+        self.nodes.keys().copied().collect()
+    }
+
+    pub(crate) fn broker(&self, id: NodeId) -> &Arc<Broker> {
+        &self.nodes[&id].broker
+    }
+
+    pub(crate) fn router(&self, id: NodeId) -> Router {
+        self.nodes[&id].broker.router().clone()
+    }
+
+    pub(crate) fn replica(&self, id: NodeId) -> Arc<Replica> {
+        self.nodes[&id].broker.replica(GROUP).unwrap()
+    }
+
+    /// The node that leads and is ready, once there is one.
+    pub(crate) async fn leader(&self) -> NodeId {
+        let ready = self.nodes.keys().map(|id| {
+            let (id, mut leadership) = (*id, self.replica(*id).leadership());
+            Box::pin(async move {
+                leadership.wait_for(|now| now.leader == Some(id) && now.ready).await.map(|_| id).unwrap()
+            })
+        });
+        futures::future::select_all(ready).await.0
+    }
+
+    /// A running node that does not lead.
+    pub(crate) async fn follower(&self) -> NodeId {
+        let leader = self.leader().await;
+        self.ids().into_iter().find(|id| *id != leader).unwrap()
+    }
+
+    /// The digest of a replica's state once it has applied all that the leader has; for a cluster at rest.
+    pub(crate) async fn settled_digest(&self, id: NodeId) -> u64 {
+        let last = self.replica(self.leader().await).group().status().last;
+        let replica = self.replica(id);
+        while replica.group().status().applied.map(|(_, index)| index) < last {
+            tokio::task::yield_now().await;
+        }
+        replica.digest()
+    }
+}

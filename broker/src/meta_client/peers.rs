@@ -48,9 +48,8 @@ impl MetaPeers {
         }
         let limit = |grpc: Grpc<PeerChannel>| grpc.max_decoding_message_size(MESSAGE_BYTES_MAX);
         let others = nodes.into_iter().map(|node| MetaPeer::Other(limit(Grpc::new(raft.channel(node)))));
-        let own = own_service.map(|service| {
-            MetaPeer::Own(Grpc::new(service).max_decoding_message_size(MESSAGE_BYTES_MAX))
-        });
+        let own =
+            own_service.map(|service| MetaPeer::Own(Grpc::new(service).max_decoding_message_size(MESSAGE_BYTES_MAX)));
         MetaPeers { nodes: own.into_iter().chain(others).collect(), preferred: AtomicUsize::new(0), _raft: raft }
     }
 

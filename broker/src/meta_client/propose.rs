@@ -126,7 +126,9 @@ pub(super) fn failure(status: &Status) -> Failure {
     let sent_by_server = std::error::Error::source(status).is_none();
     match status.code() {
         Code::InvalidArgument if sent_by_server => Failure::Final(MetaError::Refused(status.message().to_owned())),
-        Code::Unavailable | Code::ResourceExhausted | Code::FailedPrecondition if sent_by_server => Failure::NotProposed,
+        Code::Unavailable | Code::ResourceExhausted | Code::FailedPrecondition if sent_by_server => {
+            Failure::NotProposed
+        }
         Code::Unavailable if nobody_listened(status) => Failure::NotProposed,
         _ => Failure::MaybeProposed,
     }

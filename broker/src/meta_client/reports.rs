@@ -36,9 +36,8 @@ impl LeaderReports {
     /// Forgets reports that the view is past, and gives those that can be proposed: of groups that the view knows.
     pub(super) fn due(&self, view: &MetaView) -> Vec<ReportLeader> {
         let mut pending = self.pending.lock();
-        pending.retain(|group, (term, _)| {
-            view.broker_groups.get(&group.0).is_none_or(|known| known.leader_term < *term)
-        });
+        pending
+            .retain(|group, (term, _)| view.broker_groups.get(&group.0).is_none_or(|known| known.leader_term < *term));
         let known = pending.iter().filter(|(group, _)| view.broker_groups.contains_key(&group.0));
         known.map(|(group, (term, node))| ReportLeader { group: group.0, term: *term, node: node.0 }).collect()
     }

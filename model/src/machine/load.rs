@@ -82,7 +82,9 @@ impl Loader {
             key::attempt::PREFIX => state.load_attempt(key, value)?,
             key::window_from::PREFIX => state.load_window_from(key::window_from::decode(value)?),
             key::window_chunk::PREFIX => {
-                let (index, entries) = key::window_chunk::decode(value)?;
+                let (index, mut entries) = key::window_chunk::decode(value)?;
+                // A topic that was deleted since the snapshot left the window then.
+                entries.retain(|entry| state.topics.contains_key(&entry.key.topic()));
                 state.window.load_chunk(key, index, &entries, state.now);
             }
             key::RUNTIME_PREFIX_MIN.. => {}

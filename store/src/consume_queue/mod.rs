@@ -7,7 +7,8 @@
 //! files when they are full, and nothing is synced but by [`ConsumeQueues::sync`] at a checkpoint. After a restart
 //! [`ConsumeQueues::restore`] cuts each queue to where it was at the checkpoint of the state, and replay goes on there.
 //!
-//! One thread appends, syncs and truncates; any thread may read. A failed write or sync is final (law 8).
+//! One thread appends and truncates, one may sync at the same time (what was appended before the call is durable behind
+//! it), any thread may read. A failed write or sync is final (law 8).
 //!
 //! | file | holds |
 //! |---|---|
@@ -269,7 +270,8 @@ impl ConsumeQueues {
         }
         let entries: Vec<Arc<Mutex<Queue>>> = self.queues.read().values().cloned().collect();
         for entry in entries {
-            entry.lock().sync(self.io.as_ref())?;
+            let unsynced = entry.lock().begin_sync(self.io.as_ref())?;
+            unsynced.sync(self.io.as_ref())?;
         }
         let mut removed = self.removed.lock();
         removed.before_sync = std::mem::take(&mut removed.since_sync);

@@ -33,6 +33,24 @@ pub(super) struct Queue {
     names_unsynced: bool,
 }
 
+/// What of a queue is written and not yet durable.
+pub(super) struct Unsynced {
+    files: Vec<Arc<dyn IoFile>>,
+    dir: Option<PathBuf>,
+}
+
+impl Unsynced {
+    pub(super) fn sync(self, io: &dyn Io) -> Result<()> {
+        for file in self.files {
+            file.sync_data()?;
+        }
+        match self.dir {
+            Some(dir) => io.sync_dir(&dir),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Queue {
     /// A queue without files that begins at `begin`.
     pub(super) fn new(dir: PathBuf, layout: Layout, begin: QueueOffset) -> Queue {
@@ -121,19 +139,19 @@ impl Queue {
         Ok(QueueOffset(low))
     }
 
-    pub(super) fn sync(&mut self, io: &dyn Io) -> Result<()> {
+    /// Writes the tail out and hands over what has to be synced, so that appends need not wait for the disk.
+    pub(super) fn begin_sync(&mut self, io: &dyn Io) -> Result<Unsynced> {
         self.write_out(io)?;
         if self.files.is_empty() && self.written > 0 {
             // Nothing but a beginning: the file says where.
             self.create_file(io, self.file_of(self.written))?;
         }
+        let mut files = Vec::with_capacity(self.unsynced.len());
         for first in std::mem::take(&mut self.unsynced) {
-            self.file(io, first)?.sync_data()?;
+            files.push(self.file(io, first)?);
         }
-        if std::mem::take(&mut self.names_unsynced) {
-            io.sync_dir(&self.dir)?;
-        }
-        Ok(())
+        let dir = std::mem::take(&mut self.names_unsynced).then(|| self.dir.clone());
+        Ok(Unsynced { files, dir })
     }
 
     pub(super) fn truncate(&mut self, io: &dyn Io, next: QueueOffset) -> Result<()> {

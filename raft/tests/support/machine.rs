@@ -39,7 +39,8 @@ impl Shared {
 
 pub struct TestMachine {
     shared: Shared,
-    state: State,
+    /// What the run under way adds.
+    run: State,
     /// Applying this command fails.
     poison: Option<Bytes>,
 }
@@ -52,7 +53,7 @@ impl TestMachine {
 
     /// Goes on from what an earlier machine wrote.
     pub fn over(shared: &Shared) -> TestMachine {
-        TestMachine { shared: shared.clone(), state: shared.get(), poison: None }
+        TestMachine { shared: shared.clone(), run: State::default(), poison: None }
     }
 
     pub fn poisoned_by(mut self, command: &'static [u8]) -> TestMachine {
@@ -60,24 +61,24 @@ impl TestMachine {
         self
     }
 
-    fn publish(&mut self, bookkeeping: Bytes) {
-        self.state.bookkeeping = Some(bookkeeping);
-        *self.shared.0.lock().unwrap() = self.state.clone();
-        self.shared.1.send_replace(self.state.commands.len());
+    fn write(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.shared.0.lock().unwrap();
+        change(&mut state);
+        self.shared.1.send_replace(state.commands.len());
     }
 }
 
 impl Machine for TestMachine {
     fn restored(&mut self) -> io::Result<Option<Bytes>> {
-        Ok(self.state.bookkeeping.clone())
+        Ok(self.shared.get().bookkeeping)
     }
 
     fn apply(&mut self, entry: &Entry) -> io::Result<Vec<Bytes>> {
-        self.state.applied = (entry.term, entry.index);
+        self.run.applied = (entry.term, entry.index);
         // The storage suite applies batches that are none.
         let Ok(batch) = Batch::decode(entry.payload.clone()) else { return Ok(Vec::new()) };
         assert_eq!(entry.kind, EntryKind::Batch);
-        self.state.offsets.push((entry.index, entry.payload_offset.0));
+        self.run.offsets.push((entry.index, entry.payload_offset.0));
         let mut outcomes = Vec::new();
         for (_, command) in batch.commands() {
             if self.poison.as_ref() == Some(&command) {
@@ -86,21 +87,28 @@ impl Machine for TestMachine {
             let mut outcome = BytesMut::from(&b"did "[..]);
             outcome.put_slice(&command);
             outcomes.push(outcome.freeze());
-            self.state.commands.push(Bytes::copy_from_slice(&command));
+            self.run.commands.push(Bytes::copy_from_slice(&command));
         }
         Ok(outcomes)
     }
 
     fn apply_end(&mut self, bookkeeping: Bytes) -> io::Result<()> {
-        self.publish(bookkeeping);
+        let run = std::mem::take(&mut self.run);
+        self.write(|state| {
+            state.commands.extend(run.commands);
+            state.offsets.extend(run.offsets);
+            state.applied = run.applied;
+            state.bookkeeping = Some(bookkeeping);
+        });
         Ok(())
     }
 
     fn snapshot(&mut self) -> io::Result<Bytes> {
+        let state = self.shared.get();
         let mut bytes = BytesMut::new();
-        bytes.put_u64(self.state.applied.0);
-        bytes.put_u64(self.state.applied.1);
-        for command in &self.state.commands {
+        bytes.put_u64(state.applied.0);
+        bytes.put_u64(state.applied.1);
+        for command in &state.commands {
             bytes.put_u32(command.len() as u32);
             bytes.put_slice(command);
         }
@@ -108,15 +116,17 @@ impl Machine for TestMachine {
     }
 
     fn install(&mut self, mut snapshot: Bytes, bookkeeping: Bytes) -> io::Result<()> {
-        self.state.applied = (snapshot.get_u64(), snapshot.get_u64());
-        self.state.commands.clear();
-        self.state.offsets.clear();
+        let applied = (snapshot.get_u64(), snapshot.get_u64());
+        let mut commands = Vec::new();
         while snapshot.has_remaining() {
             let len = snapshot.get_u32() as usize;
-            self.state.commands.push(snapshot.split_to(len));
+            commands.push(snapshot.split_to(len));
         }
-        self.state.installed_count += 1;
-        self.publish(bookkeeping);
+        self.write(|state| {
+            let installed_count = state.installed_count + 1;
+            let bookkeeping = Some(bookkeeping);
+            *state = State { commands, applied, bookkeeping, installed_count, ..State::default() };
+        });
         Ok(())
     }
 }

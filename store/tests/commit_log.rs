@@ -203,6 +203,31 @@ fn callbacks_run_in_the_order_of_the_calls() {
 }
 
 #[test]
+fn what_a_truncation_replaced_is_neither_durable_nor_read_from_its_file_before_it_is_written() {
+    let io = FaultyIo::new();
+    let (log, _) = CommitLog::open(options(&io, 65536, 8192)).unwrap();
+    let queue = |term, first: u64, count: usize| {
+        let entries = (first..).zip(vec![1000; count]).map(|(index, len)| entry(term, index, len)).collect();
+        log.append(entries, Box::new(|_| ())).unwrap();
+    };
+    queue(1, 0, 20);
+    while log.drive() {}
+    assert_eq!(log.durable_index(), Some(19));
+    queue(1, 20, 1);
+    log.truncate_after(Some(4), Box::new(|_| ()));
+    queue(2, 5, 10);
+    // Step by step: the old append, the truncation, the new append.
+    for durable in [4, 4, 14] {
+        assert_holds(&log, 2, 5..15, 1000);
+        assert!(log.durable_index() <= Some(4), "only what stays was made durable");
+        assert!(log.drive());
+        assert_eq!(log.durable_index(), Some(durable));
+        assert_holds(&log, 2, 5..15, 1000);
+    }
+    assert!(!log.drive());
+}
+
+#[test]
 fn durability_memory_round_trips() {
     let dir = tempfile::tempdir().unwrap();
     let options = || CommitLogOptions { durability: Durability::Memory, ..small(dir.path()) };
@@ -252,6 +277,15 @@ impl Disk {
         file
     }
 
+    /// Whether all bytes from `offset` to the end of its segment are zero.
+    fn zero_from(&self, offset: u64) -> bool {
+        let base = offset - offset % Self::SEGMENT;
+        let file = Path::new("/data/group/commitlog").join(segment_name(base));
+        let file = raftmq_store::Io::open(&self.io, &file, raftmq_store::OpenMode::Read).unwrap();
+        let rest = file.bytes(offset - base, (base + Self::SEGMENT - offset) as usize).unwrap();
+        rest.iter().all(|byte| *byte == 0)
+    }
+
     fn open(&self) -> Result<(CommitLog, raftmq_store::Recovered), OpenError> {
         CommitLog::open(options(&self.io, Self::SEGMENT, Self::WRITE))
     }
@@ -265,6 +299,7 @@ fn damage_near_the_end_is_a_torn_tail() {
         let (log, recovered) = disk.open().unwrap();
         assert_eq!((recovered.last, recovered.vote), (Some((1, 97)), Some(vec![7; 600].into())));
         assert!(recovered.torn_bytes > 1000 && recovered.torn_bytes <= Disk::WRITE);
+        assert!(disk.zero_from(disk.frames[98]), "the torn bytes are gone");
         log.append(vec![entry(2, 98, 10)], Box::new(|outcome| outcome.unwrap())).unwrap();
         while log.drive() {}
         drop(log);

@@ -96,7 +96,7 @@ impl Replica {
         self.leadership.clone()
     }
 
-    /// For how long this replica has known no leader; `None` while it knows one.
+    /// For how long this replica has known no leader; `None` while it knows one. Itself only counts when it is ready.
     #[must_use]
     pub fn leaderless_for(&self) -> Option<Duration> {
         self.leaderless_since.lock().map(|since| since.elapsed())
@@ -116,10 +116,8 @@ impl Replica {
 
     fn note(&self, now: Leadership) {
         let mut since = self.leaderless_since.lock();
-        *since = match now.leader {
-            Some(_) => None,
-            None => since.or_else(|| Some(Instant::now())),
-        };
+        let led = now.leader.is_some_and(|leader| leader != self.node || now.ready);
+        *since = if led { None } else { since.or_else(|| Some(Instant::now())) };
         self.planner.enter_term(now.term);
     }
 

@@ -11,6 +11,7 @@ use raftmq_model::meta::MetaView;
 use raftmq_raft::{Leadership, PeerState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -23,16 +24,37 @@ pub(super) enum Target {
     Remote(NodeId),
 }
 
-/// What is known of a group that has no replica here.
+/// What calls taught of a group; the leader only where it has no replica here.
 #[derive(Default)]
 struct Hint {
     /// Who answered, or who was named, last.
     leader: Option<NodeId>,
     /// The leader of the meta group's record that turned out to be wrong, with its term.
     refuted: Option<(u32, u64)>,
-    leaderless_since: Option<Instant>,
+    /// Set by calls that no leader took, cleared by the next one that a leader did.
+    trouble: Option<Trouble>,
     /// Rotates over the replicas when nobody is known.
     turn: usize,
+}
+
+/// Since when no leader took a call.
+#[derive(Clone, Copy)]
+struct Trouble {
+    since: Instant,
+    last: Instant,
+}
+
+/// A group in trouble may be passed over, and then no call would ever tell that it is well again: without news for this
+/// long it counts as well.
+const TROUBLE_MAX: Duration = Duration::from_secs(3);
+
+impl Hint {
+    fn note_trouble(&mut self) -> Trouble {
+        let last = Instant::now();
+        let known = self.trouble.filter(|trouble| last.duration_since(trouble.last) < TROUBLE_MAX);
+        let since = known.map_or(last, |trouble| trouble.since);
+        *self.trouble.insert(Trouble { since, last })
+    }
 }
 
 /// See the module.
@@ -42,6 +64,8 @@ pub(super) struct LeaderTable {
     meta: Arc<MetaClient>,
     peers: watch::Receiver<BTreeMap<NodeId, PeerState>>,
     hints: Mutex<BTreeMap<GroupId, Hint>>,
+    /// Whether any group is in trouble: spares calls that go well the lock.
+    troubled: AtomicBool,
 }
 
 impl LeaderTable {
@@ -51,7 +75,7 @@ impl LeaderTable {
         meta: Arc<MetaClient>,
         peers: watch::Receiver<BTreeMap<NodeId, PeerState>>,
     ) -> LeaderTable {
-        LeaderTable { node, replicas, meta, peers, hints: Mutex::default() }
+        LeaderTable { node, replicas, meta, peers, hints: Mutex::default(), troubled: AtomicBool::new(false) }
     }
 
     /// The next try's target. `redirect` is where the last try was sent on to, `avoid` a node that just was lost.
@@ -98,13 +122,16 @@ impl LeaderTable {
             return Some(unled);
         }
         let known = self.leader(group).is_some();
-        let mut hints = self.hints.lock();
-        let hint = hints.entry(group).or_default();
-        if known {
-            hint.leaderless_since = None;
+        if known && !self.troubled.load(Ordering::Relaxed) {
             return None;
         }
-        Some(hint.leaderless_since.get_or_insert_with(Instant::now).elapsed())
+        let mut hints = self.hints.lock();
+        let hint = hints.entry(group).or_default();
+        if !known {
+            return Some(hint.note_trouble().since.elapsed());
+        }
+        let trouble = hint.trouble.filter(|trouble| trouble.last.elapsed() < TROUBLE_MAX)?;
+        Some(trouble.since.elapsed())
     }
 
     /// A replica goes on naming a leader that died until it hears of the next one.
@@ -118,13 +145,16 @@ impl LeaderTable {
 
     /// `node` answered as the leader.
     pub(super) fn answered(&self, group: GroupId, node: NodeId) {
-        if node == self.node || self.replicas.get(group).is_some() {
+        let hosted = self.replicas.get(group).is_some();
+        if hosted && !self.troubled.load(Ordering::Relaxed) {
             return;
         }
         let mut hints = self.hints.lock();
         let hint = hints.entry(group).or_default();
-        hint.leader = Some(node);
-        hint.leaderless_since = None;
+        hint.trouble = None;
+        hint.refuted = None;
+        hint.leader = Some(node).filter(|node| !hosted && *node != self.node);
+        self.troubled.store(hints.values().any(|hint| hint.trouble.is_some()), Ordering::Relaxed);
     }
 
     /// `node` said that `leader` leads.
@@ -132,21 +162,14 @@ impl LeaderTable {
         if leader == Some(node) {
             return;
         }
-        self.forget(group, node);
-        let mut hints = self.hints.lock();
-        let hint = hints.entry(group).or_default();
+        self.lost(group, node);
         if leader.is_some() {
-            hint.leader = leader;
-            hint.leaderless_since = None;
+            self.hints.lock().entry(group).or_default().leader = leader;
         }
     }
 
-    /// `node` could not be reached, or went away in mid-call.
+    /// `node` could not be reached, went away in mid-call, or does not lead.
     pub(super) fn lost(&self, group: GroupId, node: NodeId) {
-        self.forget(group, node);
-    }
-
-    fn forget(&self, group: GroupId, node: NodeId) {
         let view = self.meta.view();
         let mut hints = self.hints.lock();
         let hint = hints.entry(group).or_default();
@@ -158,7 +181,8 @@ impl LeaderTable {
         {
             hint.refuted = Some((record.leader_node, record.leader_term));
         }
-        hint.leaderless_since.get_or_insert_with(Instant::now);
+        hint.note_trouble();
+        self.troubled.store(true, Ordering::Relaxed);
     }
 
     /// Resolves when the leader of `group` may have changed.

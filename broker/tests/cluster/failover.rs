@@ -116,7 +116,9 @@ async fn calls_are_held_while_there_is_no_leader_and_then_say_that_nothing_was_s
             other => panic!("{other:?}"),
         }
     }
-    assert!(router.leaderless_for(GROUP).is_some());
+    let replica = cluster.replica(others[0]);
+    assert!(router.leaderless_for(GROUP).is_some(), "{:?} {:?}", *replica.leadership().borrow(), replica.group().status());
+    drop(replica);
     let held = {
         let router = router.clone();
         tokio::spawn(async move { router.propose(GROUP, vec![append("held", "", 0)], soon()).await })

@@ -61,6 +61,10 @@ impl ScriptedMeta {
         self.0.table.lock().group.clone()
     }
 
+    pub(crate) fn topic(&self, uid: u64) -> Option<TopicConfig> {
+        self.0.table.lock().topics.get(&uid).cloned()
+    }
+
     pub(crate) fn delete_topic(&self, uid: u64) {
         self.0.table.lock().topics.remove(&uid);
         self.0.revision.send_modify(|revision| *revision += 1);

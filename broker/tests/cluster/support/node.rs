@@ -2,17 +2,19 @@
 
 use super::GROUP;
 use super::meta::{CLUSTER_ID, ScriptedMeta};
+use parking_lot::Mutex;
 use raftmq_broker::leader::Replica;
 use raftmq_broker::meta_client::{MetaClient, MetaClientOptions};
-use raftmq_broker::options::{BrokerLimits, open_rocks_state};
+use raftmq_broker::options::{BrokerLimits, OpenState, open_rocks_state};
 use raftmq_broker::{Broker, BrokerOptions, Router};
 use raftmq_model::clock::Clock;
 use raftmq_model::ids::{NodeId, Timestamp};
 use raftmq_raft::{PeerAddresses, RaftNode, RaftNodeOptions};
+use raftmq_store::state::StateStore;
 use raftmq_store::{Durability, RealIo};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tonic::service::Routes;
 
@@ -35,6 +37,20 @@ pub(crate) struct Cluster {
 struct Node {
     raft: Arc<RaftNode>,
     broker: Arc<Broker>,
+    stores: Stores,
+}
+
+/// The state stores that a node opened.
+type Stores = Arc<Mutex<Vec<Weak<dyn StateStore>>>>;
+
+/// RocksDB, noting what was opened.
+fn open_noted(stores: &Stores) -> OpenState {
+    let (open, stores) = (open_rocks_state(), Arc::clone(stores));
+    Arc::new(move |group, dir| {
+        let store = open(group, dir)?;
+        stores.lock().push(Arc::downgrade(&store));
+        Ok(store)
+    })
 }
 
 impl Cluster {
@@ -66,6 +82,7 @@ impl Cluster {
         let raft = Arc::new(RaftNode::start(options).unwrap());
         let mut meta = MetaClientOptions::new(id, Vec::new(), Arc::clone(&raft));
         meta.own_service = Some(self.meta.routes());
+        let stores = Stores::default();
         let broker = Broker::start(BrokerOptions {
             node: id,
             incarnation: 1,
@@ -75,7 +92,7 @@ impl Cluster {
             meta: MetaClient::start(meta),
             clock,
             io: Arc::new(RealIo),
-            open_state: open_rocks_state(),
+            open_state: open_noted(&stores),
             segment_bytes_max: 16 << 20,
             durability: Durability::Fsync,
             auto_create_topics: false,
@@ -87,14 +104,18 @@ impl Cluster {
         let broker = broker.await.unwrap();
         broker.host_group(self.meta.group()).await.unwrap();
         raft.serve_peers(listener, Routes::new(broker.forward_service())).await.unwrap();
-        self.nodes.insert(id, Node { raft, broker });
+        self.nodes.insert(id, Node { raft, broker, stores });
     }
 
-    /// Stops a node as a crash does.
+    /// Stops a node without a word to its peers, and returns when nothing of it holds a file any more.
     pub(crate) async fn kill(&mut self, id: NodeId) {
-        let node = self.nodes.remove(&id).unwrap();
-        node.raft.kill();
-        node.broker.shutdown().await;
+        let Node { raft, broker, stores } = self.nodes.remove(&id).unwrap();
+        raft.kill();
+        let replica = broker.replica(GROUP).map(|replica| Arc::downgrade(&replica)).unwrap();
+        broker.shutdown().await;
+        while replica.strong_count() > 0 || stores.lock().iter().any(|store| store.strong_count() > 0) {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// The nodes that run.

@@ -116,8 +116,8 @@ impl OpenClientPort {
         self.drain.cancel();
         if tokio::time::timeout(bound, &mut self.server).await.is_err() {
             tracing::info!("client calls still ran at the end of the drain time and were cut");
+            self.cut().await;
         }
-        self.cut().await;
     }
 
     /// Closes the listener and every connection at once.

@@ -4,7 +4,7 @@ use super::Plan;
 use super::books::Books;
 use crate::exit::Failure;
 use crate::load::endpoints::Endpoints;
-use crate::load::receive::{Subscription, ack, receive};
+use crate::load::receive::{Subscription, ack, attempt_id, receive};
 use crate::load::send::{attempt, message, message_id};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -111,11 +111,12 @@ async fn consume(
     phases: watch::Receiver<Phase>,
 ) {
     let mut endpoint = first;
+    let mut attempt = attempt_id();
     while !over(&phases, Phase::Drain) {
         let mut client = endpoints.nth(endpoint);
-        let worked = match receive(&mut client, &from).await {
-            Ok(messages) if messages.is_empty() => Ok(()),
+        let worked = match receive(&mut client, &from, &attempt).await {
             Ok(messages) => {
+                attempt = attempt_id();
                 for properties in messages.iter().filter_map(|message| message.system_properties.as_ref()) {
                     books.delivered(&properties.message_id);
                 }
@@ -137,6 +138,9 @@ async fn ack_through_any(
     from: &Subscription,
     messages: &[raftmq_proto::v2::Message],
 ) -> Result<(), String> {
+    if messages.is_empty() {
+        return Ok(());
+    }
     let mut last = Err("not tried".to_string());
     for endpoint in first..first + ACK_ATTEMPTS {
         last = ack(&mut endpoints.nth(endpoint), from, messages).await;

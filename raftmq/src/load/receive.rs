@@ -12,7 +12,7 @@ pub(crate) const POLLING_MS: u64 = 5000;
 /// What a call may take beyond that.
 const CALL_MS: u64 = 3000;
 /// How long a message that was received stays invisible to others.
-const INVISIBLE_MS: u64 = 30_000;
+const INVISIBLE_MS: u64 = 10_000;
 
 /// What to receive.
 pub(crate) struct Subscription {
@@ -23,8 +23,18 @@ pub(crate) struct Subscription {
     pub(crate) queue: MessageQueue,
 }
 
+/// A fresh attempt id. A receive that failed is repeated under its id, through any endpoint: what the first one took comes
+/// again at once instead of after its invisible time.
+pub(crate) fn attempt_id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
 /// One receive through one endpoint: messages, possibly none.
-pub(crate) async fn receive(client: &mut Client, from: &Subscription) -> Result<Vec<Message>, String> {
+pub(crate) async fn receive(
+    client: &mut Client,
+    from: &Subscription,
+    attempt_id: &str,
+) -> Result<Vec<Message>, String> {
     let body = ReceiveMessageRequest {
         group: Some(resource(&from.group)),
         message_queue: Some(from.queue.clone()),
@@ -33,7 +43,7 @@ pub(crate) async fn receive(client: &mut Client, from: &Subscription) -> Result<
         invisible_duration: Some(duration(INVISIBLE_MS)),
         auto_renew: false,
         long_polling_timeout: Some(duration(POLLING_MS)),
-        attempt_id: Some(uuid::Uuid::new_v4().to_string()),
+        attempt_id: Some(attempt_id.to_string()),
     };
     let failed = |status: tonic::Status| format!("{:?}: {}", status.code(), status.message());
     let call = request(body, Duration::from_millis(POLLING_MS + CALL_MS));

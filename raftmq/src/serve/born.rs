@@ -1,6 +1,5 @@
 //! Everything that runs on a node that belongs to a cluster.
 
-use super::busy;
 use super::clock::SystemClock;
 use super::node::{Node, address};
 use super::peer_service::{self, voters};
@@ -15,7 +14,7 @@ use raftmq_model::ids::{GroupId, NodeId};
 use raftmq_model::meta::{Birth, BrokerGroupRecord, MetaOp, NodeRecord};
 use raftmq_namesrv::{Namesrv, NamesrvOptions};
 use raftmq_raft::{Group, PeerAddresses, RaftNode, RaftNodeOptions};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -48,7 +47,7 @@ impl Born {
 }
 
 /// Starts the Raft groups of this node, its meta client and its broker, then the peer port.
-pub(super) async fn start(node: Arc<Node>) -> Result<Arc<Born>, Failure> {
+pub(super) async fn start(node: Arc<Node>, peer_listener: TcpListener) -> Result<Arc<Born>, Failure> {
     let birth = node.placement().ok_or_else(|| Failure::failed("the node does not belong to a cluster"))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let raft = Arc::new(start_raft(&node, &birth, Arc::clone(&clock))?);
@@ -70,7 +69,7 @@ pub(super) async fn start(node: Arc<Node>) -> Result<Arc<Born>, Failure> {
     let edge = Edge::new(broker.router().clone(), Arc::clone(&meta), clock, edge_options(&node));
     let born = Arc::new(Born { raft, meta, broker, edge, namesrv });
     node.set_born(Arc::clone(&born));
-    serve_peers(&node, &born).await?;
+    serve_peers(&node, &born, peer_listener).await?;
     tokio::spawn(tell_addresses(Arc::clone(&node), Arc::clone(&born)));
     Ok(born)
 }
@@ -142,21 +141,16 @@ fn hosts(node: &Node, birth: &Birth, record: &BrokerGroupRecord) -> bool {
     voters(birth, GroupId(record.id)).iter().any(|replica| replica.node == node.id())
 }
 
-async fn serve_peers(node: &Arc<Node>, born: &Born) -> Result<(), Failure> {
+async fn serve_peers(node: &Arc<Node>, born: &Born, listener: TcpListener) -> Result<(), Failure> {
     let mut routes = tonic::service::Routes::builder();
     routes.add_service(peer_service::server(Arc::clone(node)));
     routes.add_service(born.broker.forward_service());
     if let Some(namesrv) = &born.namesrv {
         routes.add_service(namesrv.service());
     }
-    let listen = &node.config.peer_listen;
-    let listener = tokio::net::TcpListener::bind(address(listen)).await.and_then(tokio::net::TcpListener::into_std);
-    let listener = listener.map_err(|error| busy("peer_listen", listen, &error))?;
-    born.raft
-        .serve_peers(listener, routes.routes())
-        .await
-        .map_err(|error| Failure::usage(format!("peer_listen: {error}")))?;
-    tracing::info!(address = listen, "peer port open");
+    let served = born.raft.serve_peers(listener, routes.routes()).await;
+    served.map_err(|error| Failure::usage(format!("peer_listen: {error}")))?;
+    tracing::info!(address = node.config.peer_listen, "peer port open");
     Ok(())
 }
 

@@ -3,9 +3,13 @@
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
+/// What the Raft library says about its own steps is of use only to who asks for it by name, as in
+/// `info,openraft=debug`: a later directive replaces this one.
+const QUIET: &str = "openraft=warn";
+
 /// Starts to log what `filter` lets through. The filter was checked with the configuration.
 pub(super) fn start(filter: &str) {
-    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_new(format!("{QUIET},{filter}")).unwrap_or_else(|_| EnvFilter::new("info"));
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -39,27 +39,29 @@ pub(crate) fn run(config: NodeConfig) -> Result<(), Failure> {
     let outcome = runtime.block_on(serve(config));
     // Handlers that still run must not keep the process; what they did not answer is the client's to retry.
     runtime.shutdown_background();
-    if let Err(failure) = &outcome {
-        tracing::error!("{failure}");
-    }
     outcome
 }
 
 async fn serve(config: NodeConfig) -> Result<(), Failure> {
     let mut stop = Stop::new()?;
+    // Everything that can be a mistake of the operator is found out before the first line is logged.
     let node = Arc::new(Node::open(config)?);
     let tls = node.tls()?;
-    // Found out now, not when the cluster is born.
-    let client_listener = node.client_port(Arc::clone(&tls)).listen().await;
-    drop(client_listener.map_err(|error| busy("client_listen", &node.config.client_listen, &error))?);
-    let _admin = admin::listen(Arc::clone(&node)).await?;
+    let config = &node.config;
+    let peer_listener = bind("peer_listen", &config.peer_listen)?;
+    let admin_listener = bind("admin_listen", &config.admin_listen)?;
+    drop(bind("client_listen", &config.client_listen)?);
+    tracing::info!(node = config.node_id, incarnation = node.incarnation, folder = %config.data_dir.display(), "the node starts");
+    admin::serve(Arc::clone(&node), admin_listener)?;
     if node.placement().is_none() {
+        let listener = peer_listener.try_clone().and_then(tokio::net::TcpListener::from_std);
+        let listener = listener.map_err(|error| busy("peer_listen", &config.peer_listen, &error))?;
         tokio::select! {
-            adopted = waiting::until_adopted(Arc::clone(&node)) => adopted?,
+            () = waiting::until_adopted(Arc::clone(&node), listener) => {}
             () = stop.wanted() => return Ok(()),
         }
     }
-    let born = born::start(Arc::clone(&node)).await?;
+    let born = born::start(Arc::clone(&node), peer_listener).await?;
     let mut fatal = born.raft.fatal();
     tokio::select! {
         error = fatal.wait_for(Option::is_some) => Err(fatal_failure(error.ok().and_then(|error| error.clone()))),
@@ -76,6 +78,13 @@ fn fatal_failure(error: Option<raftmq_raft::FatalError>) -> Failure {
         Some(error) => Failure::fatal(error.to_string()),
         None => Failure::fatal("the Raft runtime is gone"),
     }
+}
+
+/// Listens on a checked address. The listener does not block.
+fn bind(key: &str, listen: &str) -> Result<std::net::TcpListener, Failure> {
+    let listener = std::net::TcpListener::bind(node::address(listen));
+    let listener = listener.and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
+    listener.map_err(|error| busy(key, listen, &error))
 }
 
 /// A port that cannot be listened on, as a sentence.

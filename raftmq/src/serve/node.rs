@@ -74,7 +74,6 @@ impl Node {
         };
         let incarnation = identity.incarnation;
         let links = PeerLinks::new(&config);
-        tracing::info!(node = config.node_id, incarnation, folder = %config.data_dir.display(), "the node starts");
         Ok(Node {
             config,
             io,

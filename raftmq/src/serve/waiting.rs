@@ -1,9 +1,8 @@
 //! A node with an empty disk: it answers the peer service and waits for `cluster init`. It never forms or joins a cluster
 //! by itself.
 
-use super::node::{Node, address};
-use super::{busy, peer_service};
-use crate::exit::Failure;
+use super::node::Node;
+use super::peer_service;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -15,10 +14,9 @@ const HAND_OVER_MS: u64 = 500;
 /// How long to wait for peers that may know a cluster already.
 const ASK_MS: u64 = 1000;
 
-/// Serves the peer port until the node was adopted; the port is closed when this returns.
-pub(super) async fn until_adopted(node: Arc<Node>) -> Result<(), Failure> {
-    let listen = &node.config.peer_listen;
-    let listener = TcpListener::bind(address(listen)).await.map_err(|error| busy("peer_listen", listen, &error))?;
+/// Serves the peer port on `listener` until the node was adopted. The caller keeps the socket open beyond that, so that
+/// no peer is refused while the node starts.
+pub(super) async fn until_adopted(node: Arc<Node>, listener: TcpListener) {
     let mut adopted = node.adopted();
     let mut stop = node.adopted();
     let server = Server::builder().add_service(peer_service::server(Arc::clone(&node))).serve_with_incoming_shutdown(
@@ -29,14 +27,16 @@ pub(super) async fn until_adopted(node: Arc<Node>) -> Result<(), Failure> {
     );
     let server = tokio::spawn(server);
     tracing::info!("the disk is empty: waiting for `raftmq cluster init`");
-    warn_about_a_known_cluster(&node).await;
+    tokio::select! {
+        () = warn_about_a_known_cluster(&node) => {}
+        _ = adopted.wait_for(Option::is_some) => {}
+    }
     let _ = adopted.wait_for(Option::is_some).await;
     // The answer to Adopt is on its way; connections that stay open are cut.
     let abort = server.abort_handle();
     if tokio::time::timeout(Duration::from_millis(HAND_OVER_MS), server).await.is_err() {
         abort.abort();
     }
-    Ok(())
 }
 
 /// An empty disk under an id that a cluster knows already is a mistake of the operator, or a lost disk: say so.

@@ -5,7 +5,7 @@ use crate::cli::Global;
 use crate::context::{self, Port};
 use crate::exit::Failure;
 use crate::load::endpoints::Endpoints;
-use crate::load::receive::{Subscription, ack, receive};
+use crate::load::receive::{Subscription, ack, attempt_id, receive};
 use crate::load::summary::{CpuSpan, record};
 use clap::Args;
 use std::time::{Duration, Instant};
@@ -77,13 +77,17 @@ async fn work(
     let mut tally = Tally::new()?;
     let mut endpoint = first;
     let mut last = Instant::now();
+    let mut attempt = attempt_id();
     while Instant::now() < until {
         let mut client = endpoints.nth(endpoint);
         let started = Instant::now();
         tally.calls += 1;
-        let worked = match receive(&mut client, &from).await {
+        let worked = match receive(&mut client, &from, &attempt).await {
             Ok(messages) if messages.is_empty() => break,
-            Ok(messages) => ack(&mut client, &from, &messages).await.map(|()| messages.len()),
+            Ok(messages) => {
+                attempt = attempt_id();
+                ack(&mut client, &from, &messages).await.map(|()| messages.len())
+            }
             Err(said) => Err(said),
         };
         match worked {

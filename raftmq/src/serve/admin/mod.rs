@@ -5,7 +5,7 @@ mod consumer_groups;
 mod topics;
 
 use super::born::Born;
-use super::node::{Node, address};
+use super::node::Node;
 use super::{birth, busy};
 use crate::exit::Failure;
 use raftmq_broker::meta_client::MetaError;
@@ -18,7 +18,6 @@ use raftmq_proto::admin::{
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
@@ -34,12 +33,12 @@ struct AdminService {
     node: Arc<Node>,
 }
 
-/// Opens the admin port.
-pub(super) async fn listen(node: Arc<Node>) -> Result<JoinHandle<()>, Failure> {
-    let listen = node.config.admin_listen.clone();
-    let listener = TcpListener::bind(address(&listen)).await.map_err(|error| busy("admin_listen", &listen, &error))?;
-    tracing::info!(address = listen, "admin port open");
-    Ok(tokio::spawn(async move {
+/// Serves the admin port on `listener` as long as the process lives.
+pub(super) fn serve(node: Arc<Node>, listener: std::net::TcpListener) -> Result<(), Failure> {
+    let address = node.config.admin_listen.clone();
+    let listener = TcpListener::from_std(listener).map_err(|error| busy("admin_listen", &address, &error))?;
+    tracing::info!(address, "admin port open");
+    tokio::spawn(async move {
         let served = Server::builder()
             .max_concurrent_streams(CALLS_COUNT_MAX)
             .add_service(AdminServer::new(AdminService { node }))
@@ -48,7 +47,8 @@ pub(super) async fn listen(node: Arc<Node>) -> Result<JoinHandle<()>, Failure> {
         if let Err(error) = served {
             tracing::error!(%error, "the admin port stopped");
         }
-    }))
+    });
+    Ok(())
 }
 
 impl AdminService {

@@ -1,0 +1,94 @@
+//! Runs the built binary in a folder of its own.
+
+pub(crate) mod client;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// A folder, and the binary that uses it for its playground and its state. Stops the playground when dropped.
+pub(crate) struct Raftmq {
+    dir: tempfile::TempDir,
+}
+
+/// How a command ended.
+pub(crate) struct Cli {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Cli {
+    /// The command must have worked.
+    #[track_caller]
+    pub(crate) fn ok(self) -> Cli {
+        assert_eq!(self.code, 0, "{}", self.stderr);
+        self
+    }
+}
+
+impl Raftmq {
+    pub(crate) fn new() -> Raftmq {
+        Raftmq { dir: tempfile::tempdir().expect("folder") }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_raftmq"));
+        command.args(arguments).arg("--data").arg(self.dir());
+        command.env("XDG_STATE_HOME", self.dir().join("state")).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Cli {
+        let output = self.command(arguments).output().expect("run");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        Cli { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// Runs a command that must work, with `-o json`.
+    #[track_caller]
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        let arguments = [arguments, &["-o", "json"]].concat();
+        let stdout = self.run(&arguments).ok().stdout;
+        serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {stdout}"))
+    }
+
+    /// Starts a command whose standard output can be read.
+    pub(crate) fn spawn(&self, arguments: &[&str]) -> Child {
+        self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("spawn")
+    }
+
+    /// Ctrl-C.
+    pub(crate) fn interrupt(&self, child: &Child) {
+        let pid = Pid::from_raw(i32::try_from(child.id()).expect("pid")).expect("pid");
+        kill_process(pid, Signal::INT).expect("signal");
+    }
+
+    /// Processes that run with a configuration in this folder.
+    pub(crate) fn running(&self) -> usize {
+        let processes = std::fs::read_dir("/proc").expect("proc").flatten();
+        let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+        let needle = format!("{}/node-", self.dir().display());
+        lines.filter(|line| String::from_utf8_lossy(line).contains(&needle)).count()
+    }
+}
+
+impl Drop for Raftmq {
+    fn drop(&mut self) {
+        if self.dir().join("playground.json").exists() {
+            let _ = self.run(&["playground", "stop"]);
+        }
+    }
+}
+
+/// An address that nobody listens on.
+pub(crate) fn free_address() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("port");
+    listener.local_addr().expect("address").to_string()
+}

@@ -7,7 +7,7 @@ mod support;
 
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::time::{Duration, Instant};
 use support::client::{Sent, receive_all, send};
 use support::{Cli, Raftmq};
@@ -153,6 +153,32 @@ fn mistakes_have_exit_codes(raftmq: &Raftmq) {
     assert_eq!(ended.code, 2, "{}", ended.stderr);
     assert_eq!(ended.stderr.trim().lines().count(), 1, "{}", ended.stderr);
     assert!(ended.stderr.contains("in use by another process"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_node_without_a_majority_closes_its_client_port_and_opens_it_again() {
+    let raftmq = Raftmq::new();
+    let started = raftmq.json(&["playground", "--nodes", "3", "--port", "0", "--detach"]);
+    let client = started["nodes"][0]["client"].as_str().expect("client").to_string();
+    let open = || std::net::TcpStream::connect(&client).is_ok();
+    let until = |wanted: bool| {
+        let deadline = Instant::now() + SOON;
+        while open() != wanted {
+            assert!(Instant::now() < deadline, "the client port should be open: {wanted}");
+        }
+    };
+    until(true);
+    let mut idle = std::net::TcpStream::connect(&client).expect("connect");
+    idle.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").expect("write");
+    raftmq.run(&["playground", "pause", "2"]).ok();
+    raftmq.run(&["playground", "pause", "3"]).ok();
+    until(false);
+    // What was open is cut, too.
+    let _ = idle.read_to_end(&mut Vec::new());
+    raftmq.run(&["playground", "resume", "2"]).ok();
+    until(true);
+    raftmq.run(&["playground", "resume", "3"]).ok();
+    raftmq.run(&["playground", "stop"]).ok();
 }
 
 #[test]

@@ -2,14 +2,15 @@
 
 use super::connection::{ClientConnection, Transport};
 use super::{ClientPortLimits, READY_COUNT_MAX};
-use rustls::ServerConfig;
+use openssl::ssl::{Ssl, SslAcceptor};
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio_rustls::TlsAcceptor;
+use tokio_openssl::SslStream;
 use tokio_util::sync::CancellationToken;
 
 /// First byte of a TLS handshake record.
@@ -22,7 +23,7 @@ const ACCEPT_PAUSE_MS: u64 = 50;
 /// Turns raw connections into ones that tonic can serve.
 pub(super) struct Acceptor {
     limits: ClientPortLimits,
-    tls: TlsAcceptor,
+    tls: SslAcceptor,
     cut: CancellationToken,
     ready: mpsc::Sender<ClientConnection>,
     connections: Arc<Semaphore>,
@@ -33,14 +34,14 @@ impl Acceptor {
     /// An acceptor that hands finished connections to `ready`; `cut` ends every one of them.
     pub(super) fn new(
         limits: ClientPortLimits,
-        tls: Arc<ServerConfig>,
+        tls: SslAcceptor,
         cut: CancellationToken,
         ready: mpsc::Sender<ClientConnection>,
     ) -> Acceptor {
         assert!(ready.max_capacity() <= READY_COUNT_MAX, "finished connections are bounded");
         Acceptor {
             limits,
-            tls: TlsAcceptor::from(tls),
+            tls,
             cut,
             ready,
             connections: Arc::new(Semaphore::new(limits.connections_count_max)),
@@ -100,7 +101,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 async fn open(
     stream: TcpStream,
-    tls: TlsAcceptor,
+    tls: SslAcceptor,
     cut: &CancellationToken,
     permit: OwnedSemaphorePermit,
 ) -> io::Result<ClientConnection> {
@@ -112,7 +113,8 @@ async fn open(
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     let transport = if first[0] == TLS_HANDSHAKE {
-        let mut stream = tls.accept(stream).await?;
+        let mut stream = SslStream::new(Ssl::new(tls.context())?, stream)?;
+        Pin::new(&mut stream).accept().await.map_err(io::Error::other)?;
         read_preface(&mut stream).await?;
         Transport::Tls(Box::new(stream))
     } else {

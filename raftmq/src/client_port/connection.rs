@@ -1,6 +1,7 @@
 //! One client connection, clear or TLS, as tonic serves it.
 
 use super::accept::PREFACE;
+use super::authority::Repair;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -9,16 +10,19 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio_rustls::server::TlsStream;
+use tokio_openssl::SslStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::{Connected, TcpConnectInfo};
+
+/// Bytes that are read at a time while `:authority` is repaired.
+const REPAIR_READ_BYTES: usize = 16 << 10;
 
 /// The bytes below HTTP/2.
 pub(super) enum Transport {
     /// TCP.
     Clear(TcpStream),
     /// TLS over TCP.
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<SslStream<TcpStream>>),
 }
 
 /// A connection whose preface was read; it reads as if it had not been.
@@ -26,6 +30,8 @@ pub(crate) struct ClientConnection {
     transport: Transport,
     /// Bytes of the preface that were given out.
     preface_read: usize,
+    /// Until it is known that the client sends one address as `:authority`.
+    repair: Option<Repair>,
     local: SocketAddr,
     peer: SocketAddr,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -45,11 +51,44 @@ impl ClientConnection {
         ClientConnection {
             transport,
             preface_read: 0,
+            repair: Some(Repair::new()),
             local,
             peer,
             cut: Box::pin(cut.cancelled_owned()),
             _permit: permit,
         }
+    }
+}
+
+impl Transport {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Transport::Clear(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl ClientConnection {
+    fn poll_read_repaired(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.repair.as_ref().is_some_and(Repair::is_off) {
+            self.repair = None;
+        }
+        let Some(repair) = &mut self.repair else {
+            return self.transport.poll_read(cx, buffer);
+        };
+        while !repair.has_output() {
+            let mut piece = [0u8; REPAIR_READ_BYTES];
+            let mut piece = ReadBuf::new(&mut piece);
+            std::task::ready!(self.transport.poll_read(cx, &mut piece))?;
+            if piece.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            repair.input(piece.filled());
+        }
+        let count = repair.output(buffer.initialize_unfilled().into());
+        buffer.advance(count);
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -70,10 +109,7 @@ impl AsyncRead for ClientConnection {
             this.preface_read += count;
             return Poll::Ready(Ok(()));
         }
-        let read = match &mut this.transport {
-            Transport::Clear(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-        };
+        let read = this.poll_read_repaired(cx, buffer);
         // Only asked when there is nothing to read, which keeps it off the hot path; the waker that it registers is
         // what ends an idle connection.
         if read.is_pending() && this.cut.as_mut().poll(cx).is_ready() {

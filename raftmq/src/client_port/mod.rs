@@ -10,6 +10,8 @@
 //! the middle of a call: that is what makes SDKs move to another node.
 
 mod accept;
+mod authority;
+mod calls;
 mod connection;
 #[cfg(test)]
 mod tests;
@@ -17,13 +19,15 @@ pub(crate) mod tls;
 
 pub(crate) use connection::ClientConnection;
 
-use rustls::ServerConfig;
+use calls::Calls;
+
+use openssl::ssl::SslAcceptor;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
@@ -42,6 +46,12 @@ const HEADER_BYTES_MAX: u32 = 64 << 10;
 const KEEPALIVE_MS: u64 = 60_000;
 /// And is cut when it does not answer in time.
 const KEEPALIVE_TIMEOUT_MS: u64 = 20_000;
+/// How often a draining port looks whether calls still run.
+const DRAIN_POLL_MS: u64 = 5;
+/// What a draining port leaves, after the last call, for answers to be written.
+const DRAIN_GRACE_MS: u64 = 200;
+/// How long connections that were cut may take to be gone.
+const CUT_MS_MAX: u64 = 2000;
 
 /// Bounds of the client port.
 #[derive(Clone, Copy, Debug)]
@@ -64,11 +74,12 @@ pub(crate) struct ClientPort {
     /// Bounds.
     pub(crate) limits: ClientPortLimits,
     /// TLS, with ALPN `h2`.
-    pub(crate) tls: Arc<ServerConfig>,
+    pub(crate) tls: SslAcceptor,
 }
 
 /// An open client port.
 pub(crate) struct OpenClientPort {
+    calls: Calls,
     cut: CancellationToken,
     drain: CancellationToken,
     server: tokio::task::JoinHandle<()>,
@@ -85,10 +96,12 @@ impl ClientPort {
         let cut = CancellationToken::new();
         let drain = cut.child_token();
         let (ready, incoming) = mpsc::channel(READY_COUNT_MAX);
-        let acceptor = accept::Acceptor::new(self.limits, Arc::clone(&self.tls), cut.clone(), ready);
+        let acceptor = accept::Acceptor::new(self.limits, self.tls.clone(), cut.clone(), ready);
         tokio::spawn(acceptor.run(listener, drain.clone()));
         let stop = drain.clone();
         let limits = self.limits;
+        let calls = Calls::default();
+        let counted = calls.clone();
         let server = tokio::spawn(async move {
             let served = Server::builder()
                 .initial_stream_window_size(STREAM_WINDOW_BYTES)
@@ -96,8 +109,11 @@ impl ClientPort {
                 .max_frame_size(FRAME_BYTES_MAX)
                 .http2_max_header_list_size(HEADER_BYTES_MAX)
                 .max_concurrent_streams(limits.calls_count_max)
+                // Deadlines of many calls that pass at one time, as after a pause of this process, are no attack.
+                .http2_max_pending_accept_reset_streams(Some(limits.calls_count_max as usize))
                 .http2_keepalive_interval(Some(Duration::from_millis(KEEPALIVE_MS)))
                 .http2_keepalive_timeout(Some(Duration::from_millis(KEEPALIVE_TIMEOUT_MS)))
+                .layer(counted)
                 .add_routes(routes)
                 .serve_with_incoming_shutdown(ReceiverStream::new(incoming).map_connection(), stop.cancelled_owned())
                 .await;
@@ -105,19 +121,27 @@ impl ClientPort {
                 tracing::error!(%error, "the client port stopped");
             }
         });
-        OpenClientPort { cut, drain, server }
+        OpenClientPort { calls, cut, drain, server }
     }
 }
 
 impl OpenClientPort {
     /// Takes no new connection, tells clients to go away and lets running calls finish, for at most `bound`; then cuts
-    /// what is left.
-    pub(crate) async fn drain(mut self, bound: Duration) {
+    /// what is left: telemetry streams and long polls.
+    pub(crate) async fn drain(self, bound: Duration) {
         self.drain.cancel();
-        if tokio::time::timeout(bound, &mut self.server).await.is_err() {
-            tracing::info!("client calls still ran at the end of the drain time and were cut");
-            self.cut().await;
+        let deadline = Instant::now() + bound;
+        while !self.server.is_finished() && self.calls.count() > 0 {
+            if Instant::now() >= deadline {
+                tracing::warn!(calls = self.calls.count(), "client calls still run at the end of the drain time");
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(DRAIN_POLL_MS)).await;
         }
+        // Answers are on their way to the sockets, and a receive that took messages is about to answer.
+        let grace = Duration::from_millis(DRAIN_GRACE_MS).min(deadline.saturating_duration_since(Instant::now()));
+        tokio::time::sleep(grace).await;
+        self.cut().await;
     }
 
     /// Closes the listener and every connection at once.
@@ -125,7 +149,7 @@ impl OpenClientPort {
         self.cut.cancel();
         // The server ends by itself when the listener is closed and its connections are gone; a handler that does not
         // end is of no interest any more.
-        let _ = tokio::time::timeout(Duration::from_millis(KEEPALIVE_TIMEOUT_MS), self.server).await;
+        let _ = tokio::time::timeout(Duration::from_millis(CUT_MS_MAX), self.server).await;
     }
 }
 

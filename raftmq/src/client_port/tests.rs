@@ -1,9 +1,8 @@
 use super::*;
+use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use raftmq_proto::v2::HeartbeatRequest;
 use raftmq_proto::v2::messaging_service_client::MessagingServiceClient;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::{DigitallySignedStruct, SignatureScheme};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use std::pin::Pin;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -18,7 +17,7 @@ struct Port {
 
 /// A port that answers UNIMPLEMENTED to every call: enough to see that HTTP/2 works.
 async fn port(limits: ClientPortLimits) -> Port {
-    let tls = tls::server_config(&crate::config::Tls::default(), "127.0.0.1").expect("tls");
+    let tls = tls::acceptor(&crate::config::Tls::default(), "127.0.0.1").expect("tls");
     let port = ClientPort { address: "127.0.0.1:0".parse().expect("address"), limits, tls };
     let listener = port.listen().await.expect("listen");
     let address = listener.local_addr().expect("address");
@@ -29,27 +28,59 @@ async fn clear(address: SocketAddr) -> Channel {
     Endpoint::from_shared(format!("http://{address}")).expect("uri").connect().await.expect("connect")
 }
 
-async fn under_tls(address: SocketAddr) -> Channel {
-    let mut config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(TrustAnything))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    let service = tower::service_fn(move |_: Uri| {
-        let connector = connector.clone();
-        async move {
-            let stream = TcpStream::connect(address).await?;
-            let name = ServerName::try_from("anything").expect("name");
-            let stream = connector.connect(name, stream).await?;
-            assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
-            io::Result::Ok(hyper_util::rt::TokioIo::new(stream))
-        }
+/// Over TLS as the Go SDK speaks it: whatever certificate, and the list of addresses as server name.
+async fn under_tls(address: SocketAddr, name: &'static str) -> Channel {
+    let service = tower::service_fn(move |_: Uri| async move {
+        let mut connector = SslConnector::builder(SslMethod::tls_client())?;
+        connector.set_verify(SslVerifyMode::NONE);
+        connector.set_alpn_protos(b"\x02h2")?;
+        let mut ssl =
+            connector.build().configure()?.verify_hostname(false).use_server_name_indication(false).into_ssl(name)?;
+        ssl.set_hostname(name)?;
+        let mut stream = tokio_openssl::SslStream::new(ssl, TcpStream::connect(address).await?)?;
+        Pin::new(&mut stream).connect().await.map_err(io::Error::other)?;
+        assert_eq!(stream.ssl().selected_alpn_protocol(), Some(b"h2".as_slice()));
+        io::Result::Ok(hyper_util::rt::TokioIo::new(stream))
     });
     // The scheme is for tonic; TLS is in the connector.
     Endpoint::from_static("http://anything").connect_with_connector(service).await.expect("connect")
+}
+
+/// A call whose `:authority` is a list of addresses, as Python's and Go's are; the type of the first frame of the answer
+/// beside SETTINGS, WINDOW_UPDATE and PING.
+async fn answer_to_list(address: SocketAddr) -> u8 {
+    let mut stream = TcpStream::connect(address).await.expect("connect");
+    let mut block = b"\x83\x86\x44\x04/a/b\x41\x1d127.0.0.1:9000,127.0.0.1:9001".to_vec();
+    block.extend_from_slice(b"\x40\x02te\x08trailers\x5f\x10application/grpc");
+    let mut bytes = accept::PREFACE.to_vec();
+    bytes.extend_from_slice(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, block.len() as u8, 1, 5, 0, 0, 0, 1]);
+    bytes.extend_from_slice(&block);
+    stream.write_all(&bytes).await.expect("write");
+    loop {
+        let mut header = [0u8; 9];
+        stream.read_exact(&mut header).await.expect("a frame");
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+        stream.read_exact(&mut vec![0u8; length as usize]).await.expect("its payload");
+        if !matches!(header[3], 4 | 6 | 8) {
+            return header[3];
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_addresses_as_authority_is_served() {
+    let port = port(LIMITS).await;
+    const HEADERS: u8 = 1;
+    assert_eq!(answer_to_list(port.address).await, HEADERS, "3 would be a reset");
+    port.open.cut().await;
+}
+
+#[tokio::test]
+async fn a_list_of_addresses_as_tls_server_name_is_served() {
+    let port = port(LIMITS).await;
+    let channel = under_tls(port.address, "127.0.0.1:9000;127.0.0.1:9001").await;
+    assert_eq!(call(channel).await, tonic::Code::Unimplemented);
+    port.open.cut().await;
 }
 
 /// Any call; the answer of a server without services.
@@ -62,7 +93,7 @@ async fn call(channel: Channel) -> tonic::Code {
 async fn clear_and_tls_clients_share_the_port() {
     let port = port(LIMITS).await;
     assert_eq!(call(clear(port.address).await).await, tonic::Code::Unimplemented);
-    assert_eq!(call(under_tls(port.address).await).await, tonic::Code::Unimplemented);
+    assert_eq!(call(under_tls(port.address, "localhost").await).await, tonic::Code::Unimplemented);
     assert_eq!(call(clear(port.address).await).await, tonic::Code::Unimplemented);
     port.open.cut().await;
 }
@@ -101,7 +132,7 @@ const PREFACE_START: [u8; 3] = *b"PRI";
 
 #[tokio::test]
 async fn cut_closes_idle_connections_and_the_listener_and_the_port_opens_again() {
-    let tls = tls::server_config(&crate::config::Tls::default(), "127.0.0.1").expect("tls");
+    let tls = tls::acceptor(&crate::config::Tls::default(), "127.0.0.1").expect("tls");
     let mut port = ClientPort { address: "127.0.0.1:0".parse().expect("address"), limits: LIMITS, tls };
     let listener = port.listen().await.expect("listen");
     port.address = listener.local_addr().expect("address");
@@ -118,42 +149,4 @@ async fn cut_closes_idle_connections_and_the_listener_and_the_port_opens_again()
     let open = port.open(listener, tonic::service::Routes::default());
     assert_eq!(call(clear(port.address).await).await, tonic::Code::Unimplemented);
     open.drain(Duration::from_secs(5)).await;
-}
-
-#[derive(Debug)]
-struct TrustAnything;
-
-impl ServerCertVerifier for TrustAnything {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ECDSA_NISTP256_SHA256, SignatureScheme::ED25519, SignatureScheme::RSA_PSS_SHA256]
-    }
 }

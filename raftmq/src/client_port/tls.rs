@@ -2,54 +2,52 @@
 
 use crate::config::Tls;
 use crate::exit::Failure;
-use rustls::ServerConfig;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use openssl::error::ErrorStack;
+use openssl::pkey::PKey;
+use openssl::ssl::{AlpnError, SslAcceptor, SslAcceptorBuilder, SslFiletype, SslMethod, select_next_proto};
+use openssl::x509::X509;
 use std::path::Path;
-use std::sync::Arc;
+
+/// ALPN: the one protocol that is spoken, with its length before it.
+const ALPN_H2: &[u8] = b"\x02h2";
 
 /// TLS settings of the client port, with ALPN `h2`. `host` goes into a certificate that is made here. Errors: a sentence
 /// that names the file.
-pub(crate) fn server_config(tls: &Tls, host: &str) -> Result<Arc<ServerConfig>, Failure> {
-    let (chain, key) = if tls.certificate_path.as_os_str().is_empty() {
-        self_signed(host)?
+pub(crate) fn acceptor(tls: &Tls, host: &str) -> Result<SslAcceptor, Failure> {
+    let broken = |error: ErrorStack| Failure::failed(format!("TLS cannot be set up: {error}"));
+    let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).map_err(broken)?;
+    if tls.certificate_path.as_os_str().is_empty() {
+        self_signed(&mut builder, host)?;
     } else {
-        (read_chain(&tls.certificate_path)?, read_key(&tls.key_path)?)
-    };
-    let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Failure::failed(format!("TLS cannot be set up: {error}")))?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(|error| Failure::usage(format!("the TLS certificate and key do not go together: {error}")))?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(Arc::new(config))
+        configured(&mut builder, &tls.certificate_path, &tls.key_path)?;
+    }
+    builder.set_alpn_select_callback(|_, offered| select_next_proto(ALPN_H2, offered).ok_or(AlpnError::NOACK));
+    Ok(builder.build())
 }
-
-type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// A certificate for `host` and for this machine's loopback names, with a fresh key that is never written to disk.
-fn self_signed(host: &str) -> Result<Identity, Failure> {
+fn self_signed(builder: &mut SslAcceptorBuilder, host: &str) -> Result<(), Failure> {
+    let bad =
+        |error: &dyn std::fmt::Display| Failure::failed(format!("no TLS certificate can be made for {host}: {error}"));
     let names = vec![host.to_string(), "localhost".to_string(), "127.0.0.1".to_string(), "::1".to_string()];
-    let made = rcgen::generate_simple_self_signed(names)
-        .map_err(|error| Failure::failed(format!("no TLS certificate can be made for {host}: {error}")))?;
-    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-    Ok((vec![made.cert.der().clone()], PrivateKeyDer::from(key)))
+    let made = rcgen::generate_simple_self_signed(names).map_err(|error| bad(&error))?;
+    let certificate = X509::from_der(made.cert.der()).map_err(|error| bad(&error))?;
+    let key = PKey::private_key_from_der(&made.signing_key.serialize_der()).map_err(|error| bad(&error))?;
+    builder.set_certificate(&certificate).map_err(|error| bad(&error))?;
+    builder.set_private_key(&key).map_err(|error| bad(&error))
 }
 
-fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
-    let bad = |error: &dyn std::fmt::Display| {
-        Failure::usage(format!("tls.certificate_path: {} holds no certificate chain: {error}", path.display()))
-    };
-    let chain = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| bad(&error))?;
-    if chain.is_empty() { Err(bad(&"it is empty")) } else { Ok(chain) }
-}
-
-fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, Failure> {
-    PrivateKeyDer::from_pem_file(path)
-        .map_err(|error| Failure::usage(format!("tls.key_path: {} holds no private key: {error}", path.display())))
+fn configured(builder: &mut SslAcceptorBuilder, certificate: &Path, key: &Path) -> Result<(), Failure> {
+    builder.set_certificate_chain_file(certificate).map_err(|error| {
+        let path = certificate.display();
+        Failure::usage(format!("tls.certificate_path: {path} holds no certificate chain: {error}"))
+    })?;
+    builder
+        .set_private_key_file(key, SslFiletype::PEM)
+        .map_err(|error| Failure::usage(format!("tls.key_path: {} holds no private key: {error}", key.display())))?;
+    builder
+        .check_private_key()
+        .map_err(|error| Failure::usage(format!("the TLS certificate and key do not go together: {error}")))
 }
 
 #[cfg(test)]
@@ -58,8 +56,7 @@ mod tests {
 
     #[test]
     fn a_certificate_is_made_when_none_is_configured() {
-        let config = server_config(&Tls::default(), "node-1.example").expect("made");
-        assert_eq!(config.alpn_protocols, [b"h2".to_vec()]);
+        assert!(acceptor(&Tls::default(), "node-1.example").is_ok());
     }
 
     #[test]
@@ -67,12 +64,12 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).expect("made");
         let tls = Tls { certificate_path: dir.path().join("c.pem"), key_path: dir.path().join("k.pem") };
-        let missing = server_config(&tls, "h").expect_err("no file");
-        assert!(missing.sentence.contains("c.pem"), "{missing}");
+        let sentence = |tls: &Tls| acceptor(tls, "h").err().map(|failure| failure.sentence).expect("a failure");
+        assert!(sentence(&tls).contains("c.pem"));
         std::fs::write(&tls.certificate_path, made.cert.pem()).expect("write");
         std::fs::write(&tls.key_path, made.signing_key.serialize_pem()).expect("write");
-        server_config(&tls, "h").expect("valid");
+        assert!(acceptor(&tls, "h").is_ok());
         std::fs::write(&tls.key_path, "not a key").expect("write");
-        assert!(server_config(&tls, "h").expect_err("no key").sentence.contains("k.pem"));
+        assert!(sentence(&tls).contains("k.pem"));
     }
 }

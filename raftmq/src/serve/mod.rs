@@ -19,6 +19,7 @@ mod node;
 mod peer_links;
 mod peer_service;
 mod placement;
+mod reach;
 mod topics;
 mod waiting;
 
@@ -31,6 +32,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// Runs a node until it is told to stop.
 pub(crate) fn run(config: NodeConfig) -> Result<(), Failure> {
     logging::start(&config.log_level);
+    raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("broker")
@@ -77,6 +79,15 @@ fn fatal_failure(error: Option<raftmq_raft::FatalError>) -> Failure {
     match error {
         Some(error) => Failure::fatal(error.to_string()),
         None => Failure::fatal("the Raft runtime is gone"),
+    }
+}
+
+/// Each client connection is an open file: takes as many as the system allows this process.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        tracing::warn!(%error, "the number of open files cannot be raised");
     }
 }
 

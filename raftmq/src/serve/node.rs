@@ -6,12 +6,12 @@ use super::placement;
 use crate::client_port::{ClientPort, ClientPortLimits, tls};
 use crate::config::{NodeConfig, Role};
 use crate::exit::Failure;
+use openssl::ssl::SslAcceptor;
 use parking_lot::Mutex;
 use prost::Message;
 use raftmq_model::ids::NodeId;
 use raftmq_model::meta::Birth;
 use raftmq_store::{DataDir, Io, RealIo};
-use rustls::ServerConfig;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Mutex as AsyncMutex, watch};
@@ -149,14 +149,14 @@ impl Node {
     }
 
     /// TLS of the client port.
-    pub(super) fn tls(&self) -> Result<Arc<ServerConfig>, Failure> {
+    pub(super) fn tls(&self) -> Result<SslAcceptor, Failure> {
         let advertised = &self.config.advertised_client_address;
         let host = advertised.rsplit_once(':').map_or(advertised.as_str(), |(host, _)| host);
-        tls::server_config(&self.config.tls, host.trim_start_matches('[').trim_end_matches(']'))
+        tls::acceptor(&self.config.tls, host.trim_start_matches('[').trim_end_matches(']'))
     }
 
     /// The client port, not open yet.
-    pub(super) fn client_port(&self, tls: Arc<ServerConfig>) -> ClientPort {
+    pub(super) fn client_port(&self, tls: SslAcceptor) -> ClientPort {
         let limits = &self.config.limits;
         ClientPort {
             address: address(&self.config.client_listen),

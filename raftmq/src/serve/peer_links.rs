@@ -4,7 +4,7 @@
 use crate::config::{NodeConfig, Peer};
 use raftmq_proto::metadata::{PEER_FROM_NODE, PEER_TO_NODE};
 use raftmq_proto::peer::peer_client::PeerClient;
-use raftmq_proto::peer::{StatusReply, StatusRequest};
+use raftmq_proto::peer::{PingRequest, StatusReply, StatusRequest};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tonic::metadata::MetadataValue;
@@ -13,6 +13,8 @@ use tonic::{Request, Status};
 
 /// How long a connection attempt may take.
 const CONNECT_MS: u64 = 500;
+/// A connection whose peer answers no HTTP/2 ping for this long is given up and made anew.
+const KEEPALIVE_MS: u64 = 1000;
 
 /// One lazy connection to each configured node.
 pub(super) struct PeerLinks {
@@ -26,11 +28,15 @@ struct Link {
 }
 
 impl PeerLinks {
-    /// Links to the nodes of a checked configuration; nothing is connected yet.
+    /// Links to the nodes of a checked configuration; nothing is connected yet. They live on the current runtime.
     pub(super) fn new(config: &NodeConfig) -> PeerLinks {
         let link = |peer: &Peer| {
             let endpoint = crate::admin_client::endpoint(&peer.peer).ok()?;
-            let channel = endpoint.connect_timeout(Duration::from_millis(CONNECT_MS)).connect_lazy();
+            let channel = endpoint
+                .connect_timeout(Duration::from_millis(CONNECT_MS))
+                .http2_keep_alive_interval(Duration::from_millis(KEEPALIVE_MS))
+                .keep_alive_timeout(Duration::from_millis(KEEPALIVE_MS))
+                .connect_lazy();
             Some((peer.id, Link { peer: peer.clone(), client: PeerClient::new(channel) }))
         };
         PeerLinks { from: config.node_id, links: config.peers.iter().filter_map(link).collect() }
@@ -67,6 +73,13 @@ impl PeerLinks {
             Ok(reply) => reply.map(tonic::Response::into_inner),
             Err(_) => Err(Status::deadline_exceeded(format!("node {node} does not answer"))),
         }
+    }
+
+    /// Whether one node answers within `timeout`.
+    pub(super) async fn ping(&self, node: u32, timeout: Duration) -> bool {
+        let Ok(mut client) = self.client(node) else { return false };
+        let call = client.ping(self.request(node, PingRequest {}, timeout));
+        matches!(tokio::time::timeout(timeout, call).await, Ok(Ok(_)))
     }
 
     /// What all nodes say, at the same time; by node id.

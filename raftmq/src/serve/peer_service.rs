@@ -8,8 +8,8 @@ use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
 use raftmq_proto::metadata::{PEER_FROM_NODE, PEER_TO_NODE};
 use raftmq_proto::peer::peer_server::{Peer, PeerServer};
 use raftmq_proto::peer::{
-    AdoptReply, AdoptRequest, InitializeReply, InitializeRequest, ReplicaStatus, StatusReply, StatusRequest,
-    TransferReply, TransferRequest,
+    AdoptReply, AdoptRequest, InitializeReply, InitializeRequest, PingReply, PingRequest, ReplicaStatus, StatusReply,
+    StatusRequest, TransferReply, TransferRequest,
 };
 use raftmq_raft::{Group, InitializeError, TransferError};
 use std::sync::Arc;
@@ -120,6 +120,11 @@ impl Peer for PeerService {
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusReply>, Status> {
         self.check(&request)?;
         Ok(Response::new(PeerService::status(self)))
+    }
+
+    async fn ping(&self, request: Request<PingRequest>) -> Result<Response<PingReply>, Status> {
+        self.check(&request)?;
+        Ok(Response::new(PingReply {}))
     }
 
     async fn transfer(&self, request: Request<TransferRequest>) -> Result<Response<TransferReply>, Status> {

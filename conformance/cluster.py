@@ -103,6 +103,7 @@ class Client:
         self.sent, self.failed, self.errors, self.got = [], [], [], {via: [] for via in ("simple", "push")}
         self.marks, self.changed, self.asked = set(), threading.Condition(), 0
         self.folder = tempfile.mkdtemp(prefix=f"raftmq-{sdk}-")
+        os.mkdir(f"{self.folder}/logs")  # where the Rust SDK writes
         environment = {**os.environ, "HOME": self.folder}  # the SDKs write logs below the home folder
         self.process = subprocess.Popen(
             [*command_of(sdk), "--endpoints", cluster.endpoints, "--topic", topic, "--simple-group", f"{topic}-simple", "--push-group",

@@ -74,6 +74,8 @@ pub struct BrokerLimits {
     pub waiters_count_max: usize,
     /// Messages that one `Pop` may take.
     pub pop_batch_count_max: u32,
+    /// Bytes of records that one `Pop` takes; the message that reaches it is the last one.
+    pub pop_bytes_max: usize,
     /// ConsumeQueue units that one plan looks at.
     pub scan_count_max: usize,
     /// A local checkpoint is made when this many bytes of changes wait for it ...
@@ -100,6 +102,7 @@ impl Default for BrokerLimits {
             zero_ahead_bytes: 16 * MIB as u64,
             waiters_count_max: 100_000,
             pop_batch_count_max: 32,
+            pop_bytes_max: 32 * MIB,
             scan_count_max: 1024,
             checkpoint_bytes: 16 * MIB,
             checkpoint_entries: 200_000,

@@ -30,8 +30,5 @@ fn placed_here(broker: &Broker) -> Vec<BrokerGroupRecord> {
     let replica = ReplicaId { node: broker.options.node, incarnation: broker.options.incarnation };
     let view = broker.options.meta.view();
     let groups = view.broker_groups.values();
-    groups
-        .filter(|record| record.replicas.contains(&replica.to_u64()))
-        .map(|record| record.as_ref().clone())
-        .collect()
+    groups.filter(|record| record.replicas.contains(&replica.to_u64())).map(|record| record.as_ref().clone()).collect()
 }

@@ -19,10 +19,11 @@ use raftmq_proto::forward::{
 };
 use std::sync::Arc;
 use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 use tonic::{Request, Response, Status};
 
-/// Largest call between nodes: a full batch of the largest messages.
-pub(crate) const MESSAGE_BYTES_MAX: usize = 256 << 20;
+/// Largest call between nodes: above what one pop takes (`pop_bytes_max` and one message) and one proposal has.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// The service. See the module.
 pub struct ForwardService {
@@ -51,9 +52,21 @@ impl ForwardService {
     ) -> Result<Response<T>, Status> {
         match self.runtime.spawn(call).await {
             Ok(reply) => Ok(Response::new(reply)),
-            Err(_) => Err(Status::unavailable("the node is shutting down")),
+            Err(_) => Err(going_down()),
         }
     }
+}
+
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn going_down() -> Status {
+    Status::unavailable("the node is shutting down")
 }
 
 #[tonic::async_trait]
@@ -72,9 +85,10 @@ impl Forward for ForwardService {
 
     async fn wait(&self, request: Request<api::WaitRequest>) -> Result<Response<api::WaitReply>, Status> {
         let request = request.into_inner();
-        let reply = wait::answer(self.replica(request.group_id), request).await;
-        // Parked calls stay where they are: they only look at memory, and must end when the caller goes away.
-        Ok(Response::new(reply))
+        // A parked call leaves nothing behind: it ends with its caller.
+        let parked = self.runtime.spawn(wait::answer(self.replica(request.group_id), request));
+        let _abort = AbortOnDrop(parked.abort_handle());
+        parked.await.map(Response::new).map_err(|_| going_down())
     }
 
     async fn lag(&self, request: Request<api::LagRequest>) -> Result<Response<api::LagReply>, Status> {

@@ -57,10 +57,7 @@ fn differences(group: GroupId, view: &MetaView, state: &GroupState) -> Vec<Bytes
     let mut commands = Vec::new();
     for topic in view.topics.values() {
         let known = state.topic(topic.uid()).map(|known| known.version);
-        if topic.queues_of(group).next().is_some()
-            && known < Some(topic.version)
-            && !state.topic_removed(topic.uid())
-        {
+        if topic.queues_of(group).next().is_some() && known < Some(topic.version) && !state.topic_removed(topic.uid()) {
             commands.push(Command::PutTopic(topic.as_ref().clone()));
         }
     }

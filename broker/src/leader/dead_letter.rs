@@ -1,17 +1,30 @@
 //! The driver that moves messages whose last attempt is over to the dead-letter topic.
 
 use super::Replica;
-use raftmq_model::command::{HandleOutcome, Outcome};
+use raftmq_model::command::Outcome;
 use raftmq_proto::forward::failure::Kind;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// Messages of one look; each is proposed before the next look.
 const LETTERS_COUNT_MAX: usize = 64;
 /// Longest pause between two looks: what came in flight in between is due later than that, or was renewed.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// Shortest pause, also after letters that could not be moved.
+/// Shortest pause between two looks.
 const LOOK_AGAIN_MIN: Duration = Duration::from_millis(10);
+/// Pause after letters that cannot be moved as things are: no dead-letter topic, or a record that cannot be read.
+const STUCK: Duration = Duration::from_secs(5);
+
+/// How a look ended.
+enum Look {
+    /// Everything that was due is moved; there may be more.
+    Moved,
+    /// Nothing was due.
+    Idle,
+    /// Something was due and cannot be moved now.
+    Stuck,
+}
 
 impl Replica {
     /// Moves dead letters while this replica leads; runs until the group closes.
@@ -21,37 +34,41 @@ impl Replica {
             if leadership.wait_for(|now| now.leader == Some(self.node) && now.ready).await.is_err() {
                 return;
             }
-            let moved = self.move_due_letters().await;
-            let pause = if moved { LOOK_AGAIN_MIN } else { self.until_exhausted() };
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = self.letters_due.notified() => {}
-            }
+            let pause = match self.move_due_letters().await {
+                Look::Moved => LOOK_AGAIN_MIN,
+                Look::Idle => self.until_exhausted(),
+                Look::Stuck => STUCK,
+            };
+            let _ = timeout(pause, leadership.changed()).await;
         }
     }
 
-    /// Whether everything that was due could be moved and there may be more.
-    async fn move_due_letters(&self) -> bool {
+    async fn move_due_letters(&self) -> Look {
         let due = self.view.state().exhausted(self.clock.now(), LETTERS_COUNT_MAX);
-        let mut moved = false;
+        let mut look = Look::Idle;
         for handle in due {
             match self.bury(handle).await {
-                Ok(Outcome::Handles(answers)) => moved |= answers.first() == Some(&HandleOutcome::Done),
-                Ok(other) => tracing::warn!(group = %self.id(), ?handle, ?other, "a dead letter was not moved"),
+                // Superseded and gone count as moved: the state has changed since the look.
+                Ok(Outcome::Handles(_)) if !matches!(look, Look::Stuck) => look = Look::Moved,
+                Ok(Outcome::Handles(_)) => {}
+                Ok(other) => {
+                    tracing::warn!(group = %self.id(), ?handle, ?other, "a dead letter was not moved");
+                    look = Look::Stuck;
+                }
                 Err(failure) if failure.kind() == Kind::Invalid => {
                     tracing::warn!(group = %self.id(), ?handle, reason = failure.message, "a dead letter was not moved");
+                    look = Look::Stuck;
                 }
                 // The leadership is going, or the log is busy: the next look sees what is left.
-                Err(_) => return false,
+                Err(_) => return Look::Idle,
             }
         }
-        moved
+        look
     }
 
     fn until_exhausted(&self) -> Duration {
         let next = self.view.state().next_exhausted();
         let due = next.map_or(LOOK_AGAIN, |next| Duration::from_millis(next.ms_since(self.clock.now()) + 1));
-        // What is due already and could not be moved is not tried again at once.
-        if due <= Duration::from_millis(1) { LOOK_AGAIN } else { due.clamp(LOOK_AGAIN_MIN, LOOK_AGAIN) }
+        due.clamp(LOOK_AGAIN_MIN, LOOK_AGAIN)
     }
 }

@@ -6,7 +6,8 @@
 //! cursor, so nothing here has to be right for the log to stay right.
 //!
 //! Threading: one mutex per lane, held while a plan is made (reads of the ConsumeQueue and, for tag filters, of
-//! records); never across an await.
+//! records); never across an await. Lock order: a lane, then the applied state; never a lane while the state is held
+//! (a waiting apply blocks new readers, and would close the circle).
 
 use crate::machine::MachineView;
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use raftmq_model::filter::TagFilter;
 use raftmq_model::ids::{ConsumerGroupUid, PhysicalOffset, QueueId, QueueOffset, Timestamp, TopicUid};
 use raftmq_model::machine::{ConsumedQueue, GroupState};
 use raftmq_model::record::{RecordView, property};
+use raftmq_store::consume_queue::Unit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -44,6 +46,8 @@ pub(super) struct Ask<'a> {
     pub(super) attempt_id: String,
     /// Most messages to take.
     pub(super) count_max: usize,
+    /// Most bytes of records to take; one message is always taken.
+    pub(super) bytes_max: usize,
     /// Most units to look at.
     pub(super) scan_count_max: usize,
     pub(super) now: Timestamp,
@@ -79,6 +83,8 @@ pub(super) struct Plan {
     pub(super) pop: Pop,
     /// Records that the filter has read already, by offset.
     pub(super) records: BTreeMap<u64, Bytes>,
+    /// Bytes of the records that it takes.
+    pub(super) bytes: usize,
     lane: Arc<Mutex<Lane>>,
     epoch: u64,
     settled: bool,
@@ -101,13 +107,13 @@ impl Planner {
         let key = ConsumedQueue { consumer_group: ask.consumer_group, topic: ask.topic, queue: ask.queue };
         let lane = Arc::clone(self.lanes.lock().by_queue.entry(key).or_default());
         let mut held = lane.lock();
-        let Some(look) = held.look(&view.state(), key, ask) else { return Ok(None) };
+        let Some(mut look) = held.look(&view.state(), key, ask) else { return Ok(None) };
+        let bytes = look.bound_again(view, ask)?;
         let fresh_max = (ask.count_max - look.again.len()).min(look.room);
-        let scan = if fresh_max > 0 && look.max > look.from {
-            scan_fresh(view, records, ask, look.from, look.max, fresh_max)?
-        } else {
-            Scan { next: look.from, fresh: Vec::new(), records: BTreeMap::new() }
-        };
+        let mut scan = Scan { next: look.from, fresh: Vec::new(), records: BTreeMap::new(), bytes };
+        if fresh_max > 0 && look.max > look.from && bytes < ask.bytes_max {
+            scan.run(view, records, ask, look.max, fresh_max)?;
+        }
         if scan.next == look.from && look.again.is_empty() {
             return Ok(None);
         }
@@ -127,26 +133,34 @@ impl Planner {
         };
         let epoch = held.epoch;
         drop(held);
-        Ok(Some(Plan { pop, records: scan.records, lane, epoch, settled: false }))
+        Ok(Some(Plan { pop, records: scan.records, bytes: scan.bytes, lane, epoch, settled: false }))
     }
 
     /// Whether a plan for this queue could find something; `false` only when it surely finds nothing.
-    pub(super) fn may_yield(&self, state: &GroupState, key: ConsumedQueue, now: Timestamp) -> bool {
+    pub(super) fn may_yield(&self, view: &MachineView, key: ConsumedQueue, now: Timestamp) -> bool {
         let ConsumedQueue { consumer_group, topic, queue } = key;
+        // Lock order: a lane, then the state.
+        let (planned, again) = self.under_way(key);
+        let state = view.state();
         let Some(max) = state.queue_max(topic, queue) else { return false };
-        let lane = self.lanes.lock().by_queue.get(&key).cloned();
-        let (planned, again) = lane.map_or((QueueOffset(0), 0), |lane| {
-            let lane = lane.lock();
-            if lane.under_way > 0 { (lane.next, lane.again.len()) } else { (QueueOffset(0), 0) }
-        });
-        let fifo = state.consumer_group(consumer_group).is_some_and(|group| group.fifo);
         let due = state.due(consumer_group, topic, queue, now, again + 1).len() > again;
+        let fifo = state.consumer_group(consumer_group).is_some_and(|group| group.fifo);
         if fifo && state.in_flight_count(consumer_group, topic, queue) > 0 {
-            return due && again == 0 && head_is_due(state, key, now);
+            return due && again == 0 && head_is_due(&state, key, now);
         }
         let fresh = state.cursor(consumer_group, topic, queue).max(planned) < max
             && state.in_flight_room(consumer_group, topic, queue) > 0;
         fresh || due
+    }
+
+    /// Where the plans under way end, and how many messages they take again.
+    fn under_way(&self, key: ConsumedQueue) -> (QueueOffset, usize) {
+        let lane = self.lanes.lock().by_queue.get(&key).cloned();
+        let planned = lane.and_then(|lane| {
+            let lane = lane.lock();
+            (lane.under_way > 0).then(|| (lane.next, lane.again.len()))
+        });
+        planned.unwrap_or_default()
     }
 }
 
@@ -157,6 +171,22 @@ struct Look {
     /// Fresh messages that may still be in flight beside what is.
     room: usize,
     again: Vec<PopAgain>,
+}
+
+impl Look {
+    /// Cuts what is taken again to the bound on bytes; the bytes of the rest.
+    fn bound_again(&mut self, view: &MachineView, ask: &Ask<'_>) -> io::Result<usize> {
+        let mut bytes = 0;
+        for (count, again) in self.again.iter().enumerate() {
+            let units = view.queues().read(ask.topic, ask.queue, QueueOffset(again.offset), 1)?;
+            bytes += units.first().map_or(0, |unit| unit.size as usize);
+            if bytes >= ask.bytes_max {
+                self.again.truncate(count + 1);
+                break;
+            }
+        }
+        Ok(bytes)
+    }
 }
 
 impl Lane {
@@ -213,45 +243,54 @@ fn head_is_due(state: &GroupState, key: ConsumedQueue, now: Timestamp) -> bool {
     head.is_some_and(|(_, record)| record.visible_at <= now && record.attempt < attempts_max)
 }
 
+/// What a scan of fresh messages found.
 struct Scan {
     next: QueueOffset,
     fresh: Vec<u64>,
     records: BTreeMap<u64, Bytes>,
+    bytes: usize,
 }
 
-/// Looks at units from `from` until `fresh_max` match, the scan bound is reached or the queue ends.
-fn scan_fresh(
-    view: &MachineView,
-    records: &dyn Records,
-    ask: &Ask<'_>,
-    from: QueueOffset,
-    max: QueueOffset,
-    fresh_max: usize,
-) -> io::Result<Scan> {
-    assert!(from < max, "a scan of {from}..{max}");
-    let mut scan = Scan { next: from, fresh: Vec::new(), records: BTreeMap::new() };
-    let count_max = if ask.filter.is_all() { fresh_max } else { ask.scan_count_max };
-    let count_max = count_max.min(usize::try_from(max.0 - from.0).unwrap_or(usize::MAX));
-    for unit in view.queues().read(ask.topic, ask.queue, from, count_max)? {
-        let offset = scan.next.0;
-        scan.next = QueueOffset(offset + 1);
-        if !ask.filter.is_all() {
-            if !ask.filter.matches_code(unit.tags_code) {
-                continue;
+impl Scan {
+    /// Looks at units until `fresh_max` match, a bound is reached or the queue ends at `max`.
+    fn run(
+        &mut self,
+        view: &MachineView,
+        records: &dyn Records,
+        ask: &Ask<'_>,
+        max: QueueOffset,
+        fresh_max: usize,
+    ) -> io::Result<()> {
+        assert!(self.next < max, "a scan of {}..{max}", self.next);
+        let count_max = if ask.filter.is_all() { fresh_max } else { ask.scan_count_max };
+        let count_max = count_max.min(usize::try_from(max.0 - self.next.0).unwrap_or(usize::MAX));
+        for unit in view.queues().read(ask.topic, ask.queue, self.next, count_max)? {
+            let offset = self.next.0;
+            if ask.filter.is_all() || self.matches(records, ask, offset, &unit)? {
+                self.fresh.push(offset);
+                self.bytes += unit.size as usize;
             }
-            let record = records.record(unit.physical, unit.size)?;
-            let parsed = RecordView::parse(&record).map_err(io::Error::other)?;
-            if !ask.filter.matches_tag(parsed.property(property::TAGS)) {
-                continue;
+            self.next = QueueOffset(offset + 1);
+            if self.fresh.len() >= fresh_max || self.bytes >= ask.bytes_max {
+                break;
             }
-            scan.records.insert(offset, record);
         }
-        scan.fresh.push(offset);
-        if scan.fresh.len() >= fresh_max {
-            break;
-        }
+        Ok(())
     }
-    Ok(scan)
+
+    /// By the hash in the unit, then by the tag in the record, which is kept for the answer.
+    fn matches(&mut self, records: &dyn Records, ask: &Ask<'_>, offset: u64, unit: &Unit) -> io::Result<bool> {
+        if !ask.filter.matches_code(unit.tags_code) {
+            return Ok(false);
+        }
+        let record = records.record(unit.physical, unit.size)?;
+        let parsed = RecordView::parse(&record).map_err(io::Error::other)?;
+        let matches = ask.filter.matches_tag(parsed.property(property::TAGS));
+        if matches {
+            self.records.insert(offset, record);
+        }
+        Ok(matches)
+    }
 }
 
 /// How a plan ended.

@@ -42,6 +42,11 @@ impl Replica {
         if !receive.consumer_group.consume_enabled || !receive.topic.readable() {
             return Ok(Vec::new());
         }
+        let (group, topic) = (receive.consumer_group.uid(), receive.topic.uid());
+        let turn = self.attempts.turn(group, topic, &receive.attempt_id);
+        let Ok(_turn) = timeout_at(receive.deadline, turn).await else {
+            return Err(failure(Kind::Unknown, "an earlier receive of the same attempt id did not end in time"));
+        };
         let repeated = self.repeated(&receive);
         if !repeated.is_empty() {
             let messages = self.take(&receive, repeated).await?;
@@ -139,7 +144,7 @@ impl Replica {
     fn plans(&self, receive: &Receive) -> Result<Vec<Step>, Failure> {
         let queues: Vec<QueueId> = receive.topic.queues_of(self.id()).collect();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let mut left = receive.count_max;
+        let (mut left, mut bytes_left) = (receive.count_max, self.limits.pop_bytes_max);
         let mut plans = Vec::new();
         for i in 0..queues.len() {
             let Some(queue) = queues.get((turn % queues.len() + i) % queues.len()) else { break };
@@ -152,6 +157,7 @@ impl Replica {
                 invisible_ms: receive.invisible_ms,
                 attempt_id: attempt_id_of(receive, *queue),
                 count_max: left,
+                bytes_max: bytes_left,
                 scan_count_max: self.limits.scan_count_max,
                 now: self.clock.now(),
             };
@@ -161,9 +167,10 @@ impl Replica {
             })?;
             if let Some(plan) = plan {
                 left = left.saturating_sub(plan.pop.fresh.len() + plan.pop.again.len());
+                bytes_left = bytes_left.saturating_sub(plan.bytes);
                 plans.push(Step::Take(plan));
             }
-            if left == 0 {
+            if left == 0 || bytes_left == 0 {
                 break;
             }
         }
@@ -208,12 +215,11 @@ impl Replica {
         offset: QueueOffset,
         records: &BTreeMap<u64, Bytes>,
     ) -> Result<PoppedMessage, Failure> {
-        let (physical, record) = self.view.record(self.group.log(), topic, queue, offset, records.get(&offset.0)).map_err(
-            |error| {
+        let (physical, record) =
+            self.view.record(self.group.log(), topic, queue, offset, records.get(&offset.0)).map_err(|error| {
                 tracing::error!(group = %self.id(), %topic, %queue, %offset, %error, "a taken message cannot be read");
                 failure(Kind::Unknown, format!("message {offset} of queue {queue} cannot be read: {error}"))
-            },
-        )?;
+            })?;
         Ok(PoppedMessage {
             queue_id: queue.0,
             queue_offset: offset.0,

@@ -1,5 +1,6 @@
 //! One replica of a broker group as callers see it.
 
+use super::attempts::Attempts;
 use super::failure::{failure, of_propose};
 use super::planner::Planner;
 use super::wait_table::WaitTable;
@@ -15,7 +16,7 @@ use raftmq_raft::{Group, Leadership};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// What a replica is made of.
@@ -38,11 +39,10 @@ pub struct Replica {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) meta: Arc<MetaClient>,
     pub(super) limits: BrokerLimits,
-    pub(super) planner: Arc<Planner>,
+    pub(super) planner: Planner,
+    pub(super) attempts: Arc<Attempts>,
     /// Rotates over the queues that a pop starts with.
     pub(super) turn: AtomicUsize,
-    /// Messages at their last attempt were seen to be due.
-    pub(super) letters_due: Notify,
     leadership: watch::Receiver<Leadership>,
     leaderless_since: Mutex<Option<Instant>>,
 }
@@ -58,9 +58,9 @@ impl Replica {
             clock: options.clock,
             meta: options.meta,
             limits: options.limits,
-            planner: Arc::default(),
+            planner: Planner::default(),
+            attempts: Arc::default(),
             turn: AtomicUsize::new(0),
-            letters_due: Notify::new(),
             leadership,
             leaderless_since: Mutex::new(Some(Instant::now())),
         }

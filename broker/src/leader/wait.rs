@@ -2,7 +2,7 @@
 
 use super::Replica;
 use super::failure::failure;
-use raftmq_model::ids::{ConsumerGroupUid, TopicUid};
+use raftmq_model::ids::{ConsumerGroupUid, QueueId, TopicUid};
 use raftmq_model::machine::ConsumedQueue;
 use raftmq_proto::forward::{Failure, WaitRequest, failure::Kind};
 use std::time::Duration;
@@ -55,12 +55,19 @@ impl Replica {
     }
 
     fn ready(&self, topic: TopicUid, consumer_group: ConsumerGroupUid) -> bool {
-        let state = self.view.state();
-        let Some(config) = state.topic(topic) else { return false };
+        let queues: Vec<QueueId> = {
+            let state = self.view.state();
+            let Some(config) = state.topic(topic).filter(|config| config.readable()) else { return false };
+            // A consumer group that is not known yet will be, by its first pop.
+            if state.consumer_group(consumer_group).is_some_and(|group| !group.consume_enabled) {
+                return false;
+            }
+            config.queues_of(self.id()).collect()
+        };
         let now = self.clock.now();
-        config
-            .queues_of(self.id())
-            .any(|queue| self.planner.may_yield(&state, ConsumedQueue { consumer_group, topic, queue }, now))
+        queues
+            .into_iter()
+            .any(|queue| self.planner.may_yield(&self.view, ConsumedQueue { consumer_group, topic, queue }, now))
     }
 
     /// When to look again without being woken: the next due time, but soon in any case.

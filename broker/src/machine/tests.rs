@@ -43,7 +43,7 @@ fn command_of(i: u64) -> Command {
 
 /// Every third message id comes twice.
 fn append(i: u64) -> Command {
-    let id = if i % 3 == 0 { i.saturating_sub(5) } else { i };
+    let id = if i.is_multiple_of(3) { i.saturating_sub(5) } else { i };
     let entry = AppendEntry {
         topic: TOPIC,
         queue: QueueId((i % 2) as u32),
@@ -93,7 +93,7 @@ fn write_log(dir: &Path, count: u64) -> CommitLog {
         }
         NewEntry { term: 1, index, kind: EntryKind::Batch, payload: batch.finish() }
     });
-    let (done, durable) = std::sync::mpsc::channel();
+    let (done, durable) = std::sync::mpsc::sync_channel(1);
     log.append(entries.collect(), Box::new(move |result| drop(done.send(result)))).unwrap();
     durable.recv().unwrap().unwrap();
     log

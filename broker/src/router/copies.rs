@@ -97,3 +97,58 @@ fn retry_of(
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use raftmq_model::command::AppendEntry;
+    use raftmq_model::config::TopicConfig;
+    use raftmq_model::ids::{PhysicalOffset, QueueId, QueueOffset};
+    use raftmq_model::meta::{MetaChange, MetaRecord, MetaRecordBox};
+
+    const KNOWN: TopicUid = TopicUid(5);
+    const STRANGE: TopicUid = TopicUid(6);
+
+    fn view() -> MetaView {
+        let topic = TopicConfig { uid: KNOWN.0, version: 5, name: "orders".to_owned(), ..TopicConfig::default() };
+        let records = vec![MetaRecordBox { record: Some(MetaRecord::Topic(topic)) }];
+        let mut view = MetaView::default();
+        view.take(&MetaChange { revision: 9, reset: true, cluster_id: "c".to_owned(), records });
+        view
+    }
+
+    fn entry(topic: TopicUid, message_id: &'static str) -> AppendEntry {
+        let record = Bytes::from_static(b"record");
+        let message_id = Bytes::from_static(message_id.as_bytes());
+        AppendEntry { topic, queue: QueueId(0), tags_code: 0, message_id, record, record_at: 0 }
+    }
+
+    fn stored(offset: u64) -> AppendOutcome {
+        let (queue, offset) = (QueueId(0), QueueOffset(offset));
+        AppendOutcome::Stored { queue, offset, physical: PhysicalOffset(7), repeated: false }
+    }
+
+    #[test]
+    fn only_refused_entries_of_topics_that_the_view_knows_are_asked_again() {
+        let entries = vec![entry(KNOWN, "a"), entry(STRANGE, "b"), entry(KNOWN, "c")];
+        let commands = [Command::Append(Append { entries }).encode()];
+        let unknown = AppendOutcome::UnknownTopic;
+        let mut outcomes = vec![Outcome::Append(vec![stored(1), unknown, unknown])];
+        let repair = Repair::of(&view(), &commands, &outcomes).unwrap();
+        let [put, again] = &repair.commands()[..] else { panic!("two commands") };
+        assert!(matches!(Command::decode(put.clone()), Ok(Command::PutTopic(topic)) if topic.uid == KNOWN.0));
+        let Ok(Command::Append(again)) = Command::decode(again.clone()) else { panic!("an append") };
+        assert_eq!(again.entries.iter().map(|entry| entry.message_id.clone()).collect::<Vec<_>>(), ["c"]);
+        repair.merge(&[Outcome::Done, Outcome::Append(vec![stored(2)])], &mut outcomes);
+        assert_eq!(outcomes, [Outcome::Append(vec![stored(1), unknown, stored(2)])]);
+    }
+
+    #[test]
+    fn what_nobody_knows_stays_refused() {
+        let commands = [Command::Append(Append { entries: vec![entry(STRANGE, "b")] }).encode()];
+        let outcomes = [Outcome::Append(vec![AppendOutcome::UnknownTopic])];
+        assert!(Repair::of(&view(), &commands, &outcomes).is_none());
+        let outcomes = [Outcome::Append(vec![stored(1)])];
+        assert!(Repair::of(&view(), &commands, &outcomes).is_none());
+    }
+}

@@ -185,6 +185,12 @@ impl LeaderTable {
         self.troubled.store(true, Ordering::Relaxed);
     }
 
+    /// The leader took no call, and still is the one to ask.
+    pub(super) fn not_ready(&self, group: GroupId) {
+        self.hints.lock().entry(group).or_default().note_trouble();
+        self.troubled.store(true, Ordering::Relaxed);
+    }
+
     /// Resolves when the leader of `group` may have changed.
     pub(super) fn subscribe(&self, group: GroupId) -> Change {
         let leadership = self.replicas.get(group).map(|replica| {

@@ -80,7 +80,8 @@ impl Router {
 
     /// Proposes encoded commands to `group` and waits until they are applied; one outcome for each, in order.
     ///
-    /// Topics and consumer groups that the leader does not know yet are brought to it on the way.
+    /// Topics that the leader does not know yet are brought to it on the way. After a try of unknown fate the same
+    /// commands are proposed again: each must be idempotent, by message ids, an attempt id or handles.
     ///
     /// # Errors
     /// See [`RouteError`]; after [`RouteError::Unknown`] the caller may call again with the same commands.
@@ -259,7 +260,7 @@ impl Router {
 }
 
 /// How much longer than its wait a wait may take before its leader counts as silent.
-const WAIT_GRACE: Duration = Duration::from_millis(1_000);
+const WAIT_GRACE: Duration = Duration::from_millis(200);
 
 /// Milliseconds until `deadline`, 0 when it is over.
 pub(crate) fn remaining_ms(deadline: Instant) -> u32 {

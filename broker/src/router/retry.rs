@@ -114,7 +114,7 @@ impl Course {
                 self.redirects_in_row += 1;
                 return Ok(self.redirect.is_some() && self.redirects_in_row <= REDIRECTS_COUNT_MAX);
             }
-            Miss::NotReady => leaders.lost(group, node),
+            Miss::NotReady => leaders.not_ready(group),
             Miss::Unreachable => {
                 leaders.lost(group, node);
                 self.avoid = Some(node);

@@ -117,7 +117,12 @@ async fn calls_are_held_while_there_is_no_leader_and_then_say_that_nothing_was_s
         }
     }
     let replica = cluster.replica(others[0]);
-    assert!(router.leaderless_for(GROUP).is_some(), "{:?} {:?}", *replica.leadership().borrow(), replica.group().status());
+    assert!(
+        router.leaderless_for(GROUP).is_some(),
+        "{:?} {:?}",
+        *replica.leadership().borrow(),
+        replica.group().status()
+    );
     drop(replica);
     let held = {
         let router = router.clone();
@@ -142,8 +147,11 @@ async fn all_replicas_come_back_with_what_they_had() {
     }
     let router = cluster.router(NodeId(2));
     let again = router.propose(GROUP, vec![append("0-0", "", 0)], soon()).await.unwrap();
-    assert!(matches!(&again[..], [Outcome::Append(answers)]
-        if matches!(answers[..], [AppendOutcome::Stored { repeated: true, .. }])), "{again:?}");
+    assert!(
+        matches!(&again[..], [Outcome::Append(answers)]
+        if matches!(answers[..], [AppendOutcome::Stored { repeated: true, .. }])),
+        "{again:?}"
+    );
     let received = messages_of(&router, TOPIC, AUDIT, soon()).await;
     assert_eq!(received.len(), acknowledged.len());
     assert_eq!(received.into_iter().collect::<BTreeSet<_>>(), acknowledged);

@@ -23,9 +23,10 @@ async fn a_message_is_tried_as_often_as_its_group_says_and_then_is_a_dead_letter
 
     assert_eq!(router.wait(GROUP, TOPIC, BILLING, WAIT).await, Ok(true));
     let second = router.pop(GROUP, pop_request(TOPIC, BILLING, INVISIBLE_MS), soon()).await.unwrap();
-    assert_eq!(second.iter().map(|message| (message_id_of(message), message.attempt)).collect::<Vec<_>>(), [
-        ("m1".to_owned(), 2)
-    ]);
+    assert_eq!(
+        second.iter().map(|message| (message_id_of(message), message.attempt)).collect::<Vec<_>>(),
+        [("m1".to_owned(), 2)]
+    );
     let late = router.propose(GROUP, vec![acks(TOPIC, BILLING, &first[..1])], soon()).await.unwrap();
     assert_eq!(late, [Outcome::Handles(vec![HandleOutcome::Superseded])], "the older handle is no good any more");
 
@@ -70,7 +71,8 @@ async fn what_is_in_flight_survives_its_leader() {
     assert_eq!(done, [Outcome::Handles(vec![HandleOutcome::Done])], "the handle is good at any leader");
     assert_eq!(router.wait(GROUP, TOPIC, AUDIT, WAIT).await, Ok(true));
     let again = router.pop(GROUP, pop_request(TOPIC, AUDIT, 60_000), soon()).await.unwrap();
-    assert_eq!(again.iter().map(|message| (message_id_of(message), message.attempt)).collect::<Vec<_>>(), [
-        ("m2".to_owned(), 2)
-    ]);
+    assert_eq!(
+        again.iter().map(|message| (message_id_of(message), message.attempt)).collect::<Vec<_>>(),
+        [("m2".to_owned(), 2)]
+    );
 }

@@ -25,6 +25,7 @@ struct Bench {
     now: i64,
     records: BTreeMap<u64, Bytes>,
     reads: Cell<usize>,
+    bytes_max: usize,
 }
 
 impl Records for Bench {
@@ -42,14 +43,21 @@ impl Bench {
         let queues = Arc::new(ConsumeQueues::open(dir.path(), Arc::new(RealIo)).unwrap());
         let view = MachineView::new(GroupState::new(GroupId(1)), queues);
         let (records, reads) = (BTreeMap::new(), Cell::new(0));
-        let mut bench = Bench { _dir: dir, view, planner: Planner::default(), index: 0, now: 1_000, records, reads };
+        let mut bench = Bench {
+            _dir: dir,
+            view,
+            planner: Planner::default(),
+            index: 0,
+            now: 1_000,
+            records,
+            reads,
+            bytes_max: usize::MAX,
+        };
         let (name, version) = ("orders".to_owned(), 1);
-        let topic =
-            TopicConfig { uid: TOPIC.0, version, name, topic_type: 1, permission: 6, queue_groups: vec![1] };
+        let topic = TopicConfig { uid: TOPIC.0, version, name, topic_type: 1, permission: 6, queue_groups: vec![1] };
         bench.apply(&Command::PutTopic(topic));
         let (name, attempts_max) = ("billing".to_owned(), 3);
-        let group =
-            ConsumerGroupConfig { uid: CONSUMERS.0, version, name, fifo, attempts_max, consume_enabled: true };
+        let group = ConsumerGroupConfig { uid: CONSUMERS.0, version, name, fifo, attempts_max, consume_enabled: true };
         bench.apply(&Command::PutConsumerGroup(group));
         bench
     }
@@ -94,6 +102,7 @@ impl Bench {
             invisible_ms: 100,
             attempt_id: String::new(),
             count_max,
+            bytes_max: self.bytes_max,
             scan_count_max: 4,
             now: Timestamp(self.now),
         };
@@ -138,7 +147,7 @@ fn plans_are_chained_ahead_of_apply() {
     let second = bench.plan(&all, 2).unwrap();
     let third = bench.plan(&all, 2).unwrap();
     assert!(bench.plan(&all, 2).is_none(), "everything is planned");
-    assert!(!bench.planner.may_yield(&bench.view.state(), KEY, Timestamp(bench.now)));
+    assert!(!bench.planner.may_yield(&bench.view, KEY, Timestamp(bench.now)));
     assert_eq!((first.pop.from, first.pop.next), (0, 2));
     assert_eq!((second.pop.from, second.pop.fresh.clone()), (2, vec![2, 3]));
     assert_eq!((third.pop.from, third.pop.fresh.clone()), (4, vec![4]));
@@ -189,7 +198,7 @@ fn timed_out_messages_come_first_and_are_planned_once() {
     assert_eq!(again.pop.again.iter().map(|again| (again.offset, again.attempt)).collect::<Vec<_>>(), [(0, 1), (1, 1)]);
     assert_eq!(again.pop.fresh, [2]);
     assert!(bench.plan(&all, 3).is_none());
-    assert!(!bench.planner.may_yield(&bench.view.state(), KEY, Timestamp(bench.now)));
+    assert!(!bench.planner.may_yield(&bench.view, KEY, Timestamp(bench.now)));
     assert!(bench.commit(again));
 }
 
@@ -202,11 +211,27 @@ fn in_order_nothing_passes_a_message_that_is_not_finished() {
     assert!(bench.plan(&all, 2).is_none(), "one batch at a time");
     assert!(bench.commit(plan));
     assert!(bench.plan(&all, 2).is_none());
-    assert!(!bench.planner.may_yield(&bench.view.state(), KEY, Timestamp(bench.now)));
+    assert!(!bench.planner.may_yield(&bench.view, KEY, Timestamp(bench.now)));
     bench.now += 100;
-    assert!(bench.planner.may_yield(&bench.view.state(), KEY, Timestamp(bench.now)));
+    assert!(bench.planner.may_yield(&bench.view, KEY, Timestamp(bench.now)));
     let again = bench.plan(&all, 2).unwrap();
     assert_eq!((again.pop.again.len(), again.pop.fresh.len()), (2, 0));
+}
+
+#[test]
+fn a_plan_is_bounded_by_bytes_and_takes_at_least_one_message() {
+    let mut bench = Bench::new(false);
+    bench.send(&["", "", ""]);
+    bench.bytes_max = 1;
+    let all = TagFilter::all();
+    let plan = bench.plan(&all, 8).unwrap();
+    assert_eq!(plan.pop.fresh, [0]);
+    assert!(bench.commit(plan));
+    let plan = bench.plan(&all, 8).unwrap();
+    assert!(bench.commit(plan));
+    bench.now += 100;
+    let plan = bench.plan(&all, 8).unwrap();
+    assert_eq!((plan.pop.again.len(), plan.pop.fresh.len()), (1, 0));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The public API over loopback: any client call, through any node, while leaders come and go.
 
-use crate::support::{Cluster, LETTERS, soon};
+use crate::support::{Cluster, LETTERS};
 use raftmq_broker::edge::{Edge, EdgeOptions};
 use raftmq_model::clock::Clock;
 use raftmq_model::ids::{NodeId, Timestamp};
@@ -366,8 +366,6 @@ async fn bad_calls_leave_the_connection_as_it_was() {
     let request = v2::SendMessageRequest { messages: vec![large] };
     let too_large = client.rpc.send_message(call(request, PATIENCE)).await.unwrap_err();
     assert_eq!(too_large.code(), tonic::Code::ResourceExhausted, "{too_large:?}");
-    let sent_until = soon();
     client.send("m-1").await;
-    assert!(Instant::now() < sent_until);
     assert_eq!(drain(&mut client).await, ["m-1"]);
 }

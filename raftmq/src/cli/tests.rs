@@ -1,3 +1,5 @@
+//! Every documented command line parses.
+
 use super::*;
 use clap::CommandFactory;
 

@@ -1,3 +1,5 @@
+//! The client port over loopback: clear and TLS clients, garbage, silence, cutting and draining.
+
 use super::*;
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use raftmq_proto::v2::HeartbeatRequest;

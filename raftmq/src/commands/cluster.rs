@@ -13,9 +13,9 @@ use serde::Serialize;
 pub(crate) enum ClusterCommand {
     /// Make one cluster of the configured nodes, once; running it again finishes what was interrupted.
     Init {
-        /// Broker groups to make over the broker nodes.
-        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-        broker_groups: u32,
+        /// Broker groups to make over the broker nodes. Without it: one.
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+        broker_groups: Option<u32>,
     },
     /// Show nodes, groups, leaders and how far each replica is.
     Status,
@@ -116,7 +116,8 @@ impl From<BrokerGroup> for GroupView {
 pub(crate) async fn run(global: &Global, command: ClusterCommand) -> Result<(), Failure> {
     match command {
         ClusterCommand::Init { broker_groups } => {
-            let reply = admin(global).await?.cluster_init(ClusterInitRequest { broker_groups }).await?.into_inner();
+            let request = ClusterInitRequest { broker_groups: broker_groups.unwrap_or(0) };
+            let reply = admin(global).await?.cluster_init(request).await?.into_inner();
             match global.output {
                 Output::Json => output::print_json(&InitView { cluster_id: reply.cluster_id }),
                 Output::Table => output::print(&format!("cluster {}\n", reply.cluster_id)),

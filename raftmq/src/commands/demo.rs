@@ -38,8 +38,14 @@ pub(crate) async fn run(global: &Global, args: DemoArgs) -> Result<(), Failure> 
 }
 
 fn text(report: &Report) -> String {
-    format!(
-        "acked            {}\ndelivered        {}\ndelivered twice  {}\nlost             {}\nfailover         {:.0} ms from SIGKILL of the leader to the next acknowledged send\nsends            {:.0}/s\n",
-        report.acked, report.delivered, report.delivered_twice, report.lost, report.failover_ms, report.sends_per_s
-    )
+    let failover = format!("{:.0} ms from SIGKILL of the leader to the next acknowledged send", report.failover_ms);
+    let lines = [
+        ("acked", report.acked.to_string()),
+        ("delivered", report.delivered.to_string()),
+        ("delivered twice", report.delivered_twice.to_string()),
+        ("lost", report.lost.to_string()),
+        ("failover", failover),
+        ("sends", format!("{:.0}/s", report.sends_per_s)),
+    ];
+    lines.iter().map(|(name, value)| format!("{name:<17}{value}\n")).collect()
 }

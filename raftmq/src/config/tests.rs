@@ -1,3 +1,5 @@
+//! Configuration files: what is documented, what is refused and how it is said.
+
 use super::*;
 use std::collections::BTreeSet;
 

@@ -3,9 +3,9 @@
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
-/// What the Raft library says about its own steps is of use only to who asks for it by name, as in
-/// `info,openraft=debug`: a later directive replaces this one.
-const QUIET: &str = "openraft=warn";
+/// What the Raft library says about its own steps, and each time that a node that is down does not answer, is of use only
+/// to who asks for it by name, as in `info,openraft=debug`: a later directive replaces this one.
+const QUIET: &str = "openraft=error";
 
 /// Starts to log what `filter` lets through. The filter was checked with the configuration.
 pub(super) fn start(filter: &str) {

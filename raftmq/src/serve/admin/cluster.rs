@@ -1,6 +1,6 @@
 //! The whole cluster as its nodes tell it, and handing leadership over.
 
-use super::super::node::Node;
+use super::super::node::{Node, decode_birth};
 use crate::config::{Peer, Role};
 use raftmq_model::meta::Birth;
 use raftmq_proto::admin::{BrokerGroup, ClusterStatusReply, Node as NodeView, Replica, TransferLeaderRequest};
@@ -24,12 +24,17 @@ type Statuses = BTreeMap<u32, StatusReply>;
 pub(super) async fn status(node: &Arc<Node>) -> ClusterStatusReply {
     let answers = node.links.statuses(Duration::from_millis(STATUS_MS)).await;
     let statuses: Statuses = answers.into_iter().filter_map(|(id, answer)| Some((id, answer.ok()?))).collect();
-    let birth = node.placement();
+    // A node that waits for its birth tells what the others know: it may have lost its disk.
+    let birth = node.placement().or_else(|| birth_of_peers(&statuses).map(Arc::new));
     ClusterStatusReply {
         cluster_id: birth.as_ref().map(|birth| birth.cluster_id.clone()).unwrap_or_default(),
         nodes: node.links.peers().map(|peer| node_view(peer, statuses.get(&peer.id), birth.as_deref())).collect(),
         groups: birth.map(|birth| groups(&birth, &statuses)).unwrap_or_default(),
     }
+}
+
+fn birth_of_peers(statuses: &Statuses) -> Option<Birth> {
+    statuses.values().filter(|status| !status.birth.is_empty()).find_map(|status| decode_birth(&status.birth).ok())
 }
 
 fn node_view(peer: &Peer, status: Option<&StatusReply>, birth: Option<&Birth>) -> NodeView {
@@ -67,9 +72,11 @@ fn group_view(id: u32, name: &str, nodes: Vec<u32>, statuses: &Statuses) -> Brok
     let found: BTreeMap<u32, &ReplicaStatus> = nodes.iter().filter_map(|node| Some((*node, replica(node)?))).collect();
     // Two replicas can say that they lead, for a moment: the one in the higher term is right (law 7).
     let leader = found.iter().filter(|(_, status)| status.role == "leader").max_by_key(|(_, status)| status.term);
-    let last = leader.map(|(_, status)| status.last_index);
-    let replicas =
-        nodes.iter().map(|node| replica_view(*node, found.get(node).copied(), leader.map(|(_, status)| *status), last));
+    let replicas = nodes.iter().map(|node| {
+        // A node that answers without the replica waits for its birth, starts, or has lost its disk.
+        let absent = if statuses.contains_key(node) { "missing" } else { "unreachable" };
+        replica_view(*node, found.get(node).copied().ok_or(absent), leader.map(|(_, status)| *status))
+    });
     BrokerGroup {
         id,
         name: name.into(),
@@ -81,17 +88,17 @@ fn group_view(id: u32, name: &str, nodes: Vec<u32>, statuses: &Statuses) -> Brok
     }
 }
 
-/// A replica whose node does not answer shows what the leader knows of it.
-fn replica_view(node: u32, own: Option<&ReplicaStatus>, leader: Option<&ReplicaStatus>, last: Option<u64>) -> Replica {
+/// A replica that tells nothing itself, with the role that says why, shows what the leader knows of it.
+fn replica_view(node: u32, own: Result<&ReplicaStatus, &str>, leader: Option<&ReplicaStatus>) -> Replica {
     let matched = leader.and_then(|leader| leader.matched_index.get(&node)).copied().unwrap_or(0);
-    let has = own.map_or(matched, |status| status.last_index);
+    let last = own.map_or(matched, |status| status.last_index);
     Replica {
         node,
-        role: own.map_or_else(|| "unreachable".to_string(), |status| status.role.clone()),
-        last: has,
+        role: own.map_or_else(ToString::to_string, |status| status.role.clone()),
+        last,
         committed: own.map_or(0, |status| status.committed_index),
         applied: own.map_or(0, |status| status.applied_index),
-        lag: last.unwrap_or(has).saturating_sub(has),
+        lag: leader.map_or(last, |leader| leader.last_index).saturating_sub(last),
     }
 }
 
@@ -113,10 +120,10 @@ pub(super) async fn transfer(node: &Arc<Node>, request: TransferLeaderRequest) -
         if to == group.leader {
             return Ok(to);
         }
-        if replica.role == "unreachable" {
+        if ["unreachable", "missing"].contains(&replica.role.as_str()) {
             return Err(Status::failed_precondition(format!(
-                "node {to} does not answer, so it cannot lead {}",
-                group.name
+                "the replica of {} on node {to} is {}, so it cannot lead",
+                group.name, replica.role
             )));
         }
     }
@@ -146,12 +153,14 @@ mod tests {
 
     #[test]
     fn the_higher_term_leads_and_lag_is_counted_from_it() {
-        let statuses = [(1, replica("leader", 2, 9)), (2, replica("leader", 3, 10))].into();
-        let group = group_view(1, "broker-1", vec![1, 2, 3], &statuses);
+        let statuses =
+            [(1, replica("leader", 2, 9)), (2, replica("leader", 3, 10)), (4, StatusReply::default())].into();
+        let group = group_view(1, "broker-1", vec![1, 2, 3, 4], &statuses);
         assert_eq!((group.leader, group.term, group.ready), (2, 3, true));
         let lags: Vec<u64> = group.replicas.iter().map(|replica| replica.lag).collect();
-        assert_eq!(lags, [1, 0, 6]);
+        assert_eq!(lags, [1, 0, 6, 10]);
         assert_eq!(group.replicas[2].role, "unreachable");
+        assert_eq!(group.replicas[3].role, "missing");
     }
 
     #[test]

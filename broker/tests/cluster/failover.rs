@@ -6,15 +6,16 @@ use raftmq_model::command::{AppendOutcome, Outcome};
 use raftmq_model::ids::NodeId;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 const SENDERS: usize = 8;
 
 /// Sends one message after the other through `router` until told to stop; the ids that were acknowledged.
-async fn send(router: Router, name: usize, count: Arc<AtomicUsize>, stop: Arc<AtomicBool>) -> Vec<String> {
+async fn send(router: Router, name: usize, count: Arc<watch::Sender<usize>>, stop: Arc<AtomicBool>) -> Vec<String> {
     let mut acknowledged = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let message_id = format!("{name}-{}", acknowledged.len());
@@ -23,14 +24,14 @@ async fn send(router: Router, name: usize, count: Arc<AtomicUsize>, stop: Arc<At
         assert!(matches!(&outcomes[..], [Outcome::Append(answers)]
             if matches!(answers[..], [AppendOutcome::Stored { .. }])));
         acknowledged.push(message_id);
-        count.fetch_add(1, Ordering::Relaxed);
+        count.send_modify(|count| *count += 1);
     }
     acknowledged
 }
 
 struct Load {
     senders: JoinSet<Vec<String>>,
-    count: Arc<AtomicUsize>,
+    count: Arc<watch::Sender<usize>>,
     stop: Arc<AtomicBool>,
 }
 
@@ -46,10 +47,9 @@ impl Load {
 
     /// Returns when `count` more messages are acknowledged.
     async fn more(&self, count: usize) {
-        let goal = self.count.load(Ordering::Relaxed) + count;
-        while self.count.load(Ordering::Relaxed) < goal {
-            tokio::task::yield_now().await;
-        }
+        let mut acknowledged = self.count.subscribe();
+        let goal = *acknowledged.borrow_and_update() + count;
+        acknowledged.wait_for(|count| *count >= goal).await.unwrap();
     }
 
     async fn stop(mut self) -> BTreeSet<String> {

@@ -90,6 +90,10 @@ impl From<tonic::Status> for Failure {
             _ => ExitKind::Failed,
         };
         let message = status.message();
+        if message == "transport error" || status.code() == Code::Cancelled {
+            let sentence = "the connection to the node was lost; what was asked may have been done or not";
+            return Failure::unreachable(sentence);
+        }
         if message.is_empty() {
             Failure::new(kind, format!("the node answered {:?}", status.code()))
         } else {

@@ -155,6 +155,47 @@ fn mistakes_have_exit_codes(raftmq: &Raftmq) {
     assert!(ended.stderr.contains("in use by another process"), "{}", ended.stderr);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_alone_is_born_told_to_stop_and_starts_again() {
+    let raftmq = Raftmq::new();
+    let [client, admin, peer] = [support::free_address(), support::free_address(), support::free_address()];
+    let config = raftmq.dir().join("alone.toml");
+    let data = raftmq.dir().join("alone");
+    let text = format!(
+        "client_listen = \"{client}\"\nadmin_listen = \"{admin}\"\npeer_listen = \"{peer}\"\ndata_dir = \"{}\"\nsegment_bytes_max = 67108864\n",
+        data.display()
+    );
+    std::fs::write(&config, text).expect("write");
+    let serve = || raftmq.spawn(&["serve", "--config", config.to_str().expect("path")]);
+    let ended = |arguments: &[&str], code: i32| {
+        let deadline = Instant::now() + SOON;
+        let arguments = [arguments, &["--endpoints", &admin]].concat();
+        loop {
+            let ended = raftmq.run(&arguments);
+            if ended.code == code {
+                return ended;
+            }
+            assert!(Instant::now() < deadline, "{arguments:?}: {}", ended.stderr);
+        }
+    };
+    let mut sent = Sent::default();
+    for life in 0..3 {
+        let mut node = serve();
+        if life == 0 {
+            ended(&["topic", "list"], 5);
+            ended(&["cluster", "init"], 0);
+            ended(&["topic", "create", "kept"], 0);
+        }
+        send(std::slice::from_ref(&client), "kept", 5, &mut sent).await;
+        raftmq.terminate(&node);
+        assert_eq!(node.wait().expect("child").code(), Some(0), "life {life}");
+    }
+    let mut node = serve();
+    assert_eq!(receive_all(std::slice::from_ref(&client), "kept", "group", sent.ids.len()).await, sent.ids);
+    raftmq.terminate(&node);
+    assert!(node.wait().expect("child").success());
+}
+
 #[test]
 fn a_node_without_a_majority_closes_its_client_port_and_opens_it_again() {
     let raftmq = Raftmq::new();

@@ -7,7 +7,7 @@ use crate::config::Role;
 use crate::exit::Failure;
 use raftmq_broker::edge::{Edge, EdgeOptions};
 use raftmq_broker::meta_client::{MetaClient, MetaClientOptions};
-use raftmq_broker::options::{BrokerLimits, open_rocks_state};
+use raftmq_broker::options::BrokerLimits;
 use raftmq_broker::{Broker, BrokerOptions};
 use raftmq_model::clock::Clock;
 use raftmq_model::ids::{GroupId, NodeId};
@@ -38,6 +38,12 @@ impl Born {
         let mut groups: Vec<_> = meta.chain(self.broker.groups()).collect();
         groups.sort_by_key(|(id, _)| *id);
         groups
+    }
+
+    /// Stops all groups, without a hand-over. Nothing is acknowledged from here on.
+    pub(super) async fn close(&self) {
+        self.broker.shutdown().await;
+        self.raft.shutdown().await;
     }
 
     /// One of them.
@@ -88,7 +94,12 @@ async fn open_namesrv(node: &Node, raft: &Arc<RaftNode>, clock: Arc<dyn Clock>) 
         durability: node.config.durability.into(),
         ..NamesrvOptions::new(node.id(), Arc::clone(raft), dir, clock)
     };
-    Namesrv::open(options).await.map(Arc::new).map_err(|error| Failure::fatal(error.to_string()))
+    let state_dir = options.dir.join("state");
+    let state = node.states.open(&state_dir).map_err(|error| {
+        Failure::fatal(format!("the state of the meta group in {} cannot be opened: {error}", state_dir.display()))
+    })?;
+    let opened = Namesrv::open_with(options, Arc::new(state)).await;
+    opened.map(Arc::new).map_err(|error| Failure::fatal(error.to_string()))
 }
 
 fn broker_options(
@@ -108,7 +119,7 @@ fn broker_options(
         meta: Arc::clone(meta),
         clock,
         io: Arc::clone(&node.io),
-        open_state: open_rocks_state(),
+        open_state: node.states.opener(),
         segment_bytes_max: config.segment_bytes_max,
         durability: config.durability.into(),
         auto_create_topics: config.auto_create_topics,

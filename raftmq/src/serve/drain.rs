@@ -1,4 +1,4 @@
-//! Stopping gently: leadership first, then calls, then the rest. Everything within `drain_ms`.
+//! Stopping gently: leadership first, then calls. Everything within `drain_ms`.
 
 use super::born::Born;
 use super::node::Node;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Hands over what this node leads, lets running calls finish and closes the Raft groups.
+/// Hands over what this node leads and lets running calls finish.
 pub(super) async fn drain(node: &Node, born: &Arc<Born>, open: Option<OpenClientPort>) {
     let deadline = Instant::now() + Duration::from_millis(node.config.limits.drain_ms);
     tracing::info!("the node stops");
@@ -23,6 +23,5 @@ pub(super) async fn drain(node: &Node, born: &Arc<Born>, open: Option<OpenClient
     if let Some(open) = open {
         open.drain(deadline.saturating_duration_since(Instant::now())).await;
     }
-    born.raft.shutdown().await;
-    tracing::info!("the node has stopped");
+    tracing::info!("the node has handed over and stops");
 }

@@ -20,6 +20,7 @@ mod peer_links;
 mod peer_service;
 mod placement;
 mod reach;
+mod states;
 mod topics;
 mod waiting;
 
@@ -27,6 +28,7 @@ use crate::config::NodeConfig;
 use crate::exit::Failure;
 use node::Node;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Runs a node until it is told to stop.
@@ -44,32 +46,47 @@ pub(crate) fn run(config: NodeConfig) -> Result<(), Failure> {
     outcome
 }
 
+/// How long groups, and then their state stores, may take to be closed at the end.
+const CLOSE_MS_MAX: u64 = 2000;
+
 async fn serve(config: NodeConfig) -> Result<(), Failure> {
-    let mut stop = Stop::new()?;
     // Everything that can be a mistake of the operator is found out before the first line is logged.
     let node = Arc::new(Node::open(config)?);
+    let outcome = live(&node).await;
+    let bound = Duration::from_millis(CLOSE_MS_MAX);
+    if let Some(born) = node.born()
+        && tokio::time::timeout(bound, born.close()).await.is_err()
+    {
+        tracing::warn!("the groups are not closed in time");
+    }
+    node.states.closed(bound).await;
+    outcome
+}
+
+async fn live(node: &Arc<Node>) -> Result<(), Failure> {
+    let mut stop = Stop::new()?;
     let tls = node.tls()?;
     let config = &node.config;
     let peer_listener = bind("peer_listen", &config.peer_listen)?;
     let admin_listener = bind("admin_listen", &config.admin_listen)?;
     drop(bind("client_listen", &config.client_listen)?);
     tracing::info!(node = config.node_id, incarnation = node.incarnation, folder = %config.data_dir.display(), "the node starts");
-    admin::serve(Arc::clone(&node), admin_listener)?;
+    admin::serve(Arc::clone(node), admin_listener)?;
     if node.placement().is_none() {
         let listener = peer_listener.try_clone().and_then(tokio::net::TcpListener::from_std);
         let listener = listener.map_err(|error| busy("peer_listen", &config.peer_listen, &error))?;
         tokio::select! {
-            () = waiting::until_adopted(Arc::clone(&node), listener) => {}
+            () = waiting::until_adopted(Arc::clone(node), listener) => {}
             () = stop.wanted() => return Ok(()),
         }
     }
-    let born = born::start(Arc::clone(&node), peer_listener).await?;
+    let born = born::start(Arc::clone(node), peer_listener).await?;
     let mut fatal = born.raft.fatal();
     tokio::select! {
         error = fatal.wait_for(Option::is_some) => Err(fatal_failure(error.ok().and_then(|error| error.clone()))),
-        outcome = isolation::keep_client_port(&node, &born, tls, stop.wanted()) => {
+        outcome = isolation::keep_client_port(node, &born, tls, stop.wanted()) => {
             let open = outcome?;
-            drain::drain(&node, &born, open).await;
+            drain::drain(node, &born, open).await;
             Ok(())
         }
     }

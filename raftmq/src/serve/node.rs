@@ -3,6 +3,7 @@
 use super::born::Born;
 use super::peer_links::PeerLinks;
 use super::placement;
+use super::states::States;
 use crate::client_port::{ClientPort, ClientPortLimits, tls};
 use crate::config::{NodeConfig, Role};
 use crate::exit::Failure;
@@ -27,6 +28,8 @@ pub(crate) struct Node {
     /// Which life of the node this is.
     pub(super) incarnation: u32,
     pub(super) links: PeerLinks,
+    /// State stores of the groups.
+    pub(super) states: States,
     /// One birth at a time.
     pub(super) birth: AsyncMutex<()>,
     /// Locked while the process lives.
@@ -79,6 +82,7 @@ impl Node {
             io,
             incarnation,
             links,
+            states: States::new(),
             birth: AsyncMutex::new(()),
             data_dir: Mutex::new(data_dir),
             placement: watch::Sender::new(placement),

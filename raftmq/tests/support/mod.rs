@@ -66,8 +66,12 @@ impl Raftmq {
 
     /// Ctrl-C.
     pub(crate) fn interrupt(&self, child: &Child) {
-        let pid = Pid::from_raw(i32::try_from(child.id()).expect("pid")).expect("pid");
-        kill_process(pid, Signal::INT).expect("signal");
+        signal(child, Signal::INT);
+    }
+
+    /// What a service manager sends.
+    pub(crate) fn terminate(&self, child: &Child) {
+        signal(child, Signal::TERM);
     }
 
     /// Processes that run with a configuration in this folder.
@@ -77,6 +81,11 @@ impl Raftmq {
         let needle = format!("{}/node-", self.dir().display());
         lines.filter(|line| String::from_utf8_lossy(line).contains(&needle)).count()
     }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("pid")).expect("pid");
+    kill_process(pid, signal).expect("signal");
 }
 
 impl Drop for Raftmq {

@@ -63,7 +63,8 @@ fn every_crate_keeps_to_its_row() {
     assert_eq!(found.keys().map(String::as_str).collect::<BTreeSet<_>>(), names, "the table has a row for every crate");
     for (name, may, never) in TABLE {
         for (used, dev) in &found[name] {
-            let ours = used.starts_with("raftmq");
+            // A test may act as a server of the API, whatever its crate.
+            let ours = used.starts_with("raftmq") && !(*dev && used == "raftmq-proto");
             assert!(!ours || may.contains(&used.as_str()), "{name} uses {used}, which its row does not allow");
             assert!(*dev || !never.contains(&used.as_str()), "{name} must never use {used}");
         }

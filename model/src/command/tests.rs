@@ -1,3 +1,5 @@
+//! Tests of the codecs of commands and outcomes.
+
 use super::append::MESSAGE_ID_BYTES_MAX;
 use super::*;
 use crate::ids::{PhysicalOffset, QueueId, QueueOffset, Timestamp, TopicUid};

@@ -1,3 +1,5 @@
+//! Tests of the record layout: byte positions, round trips, damage.
+
 use super::*;
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};

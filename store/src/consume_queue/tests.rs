@@ -1,3 +1,5 @@
+//! Tests of ConsumeQueues: buffered reads, cuts, files.
+
 use super::*;
 use crate::testing::FaultyIo;
 

@@ -1,3 +1,5 @@
+//! Tests of the state stores beside the conformance suite.
+
 use super::testing::{conformance, pairs};
 use super::{MemoryState, RocksState, StateStore, WriteBatch};
 use std::cell::Cell;

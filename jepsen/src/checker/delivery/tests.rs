@@ -1,3 +1,5 @@
+//! Tests of the delivery checker with hand-made good and bad histories.
+
 use super::*;
 
 /// A history by hand: each operation begins and ends one microsecond after the other.

@@ -30,6 +30,8 @@ use tonic::codegen::InterceptedService;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
+/// HTTP/2: calls of one connection that were reset before the server looked at them.
+const PENDING_RESETS_COUNT_MAX: usize = 4096;
 /// A peer connection that answers no pings is closed.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(4);
@@ -204,6 +206,8 @@ async fn serve(shared: Arc<Shared>, listener: TcpListener, extra: Routes) {
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
+        // Deadlines of many calls that pass at one time, as after a pause of this process, are no attack.
+        .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS_COUNT_MAX))
         .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
         .add_routes(extra.add_service(raft))

@@ -15,7 +15,7 @@ use raftmq_store::{Durability, RealIo};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Weak};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tonic::service::Routes;
 
 struct SystemClock;
@@ -30,8 +30,24 @@ impl Clock for SystemClock {
 pub(crate) struct Cluster {
     pub(crate) meta: ScriptedMeta,
     addresses: BTreeMap<NodeId, SocketAddr>,
-    dir: tempfile::TempDir,
     nodes: BTreeMap<NodeId, Node>,
+    /// Behind the nodes, so that it goes when nothing is written any more.
+    dir: tempfile::TempDir,
+}
+
+impl Drop for Cluster {
+    /// Ends all nodes: their runtimes hold each other's parts, and a RocksDB that loses its folder delays those of
+    /// other tests.
+    fn drop(&mut self) {
+        for node in self.nodes.values() {
+            node.raft.kill();
+        }
+        let stores: Vec<_> = self.nodes.values().flat_map(|node| node.stores.lock().clone()).collect();
+        let until = Instant::now() + Duration::from_secs(5);
+        while stores.iter().any(|store| store.strong_count() > 0) && Instant::now() < until {
+            std::thread::yield_now();
+        }
+    }
 }
 
 struct Node {
@@ -60,7 +76,7 @@ impl Cluster {
         let listeners = ids.map(|id| (id, TcpListener::bind("127.0.0.1:0").unwrap()));
         let addresses = listeners.iter().map(|(id, listener)| (*id, listener.local_addr().unwrap())).collect();
         let dir = tempfile::tempdir().unwrap();
-        let mut cluster = Cluster { meta: ScriptedMeta::new(&ids), addresses, dir, nodes: BTreeMap::new() };
+        let mut cluster = Cluster { meta: ScriptedMeta::new(&ids), addresses, nodes: BTreeMap::new(), dir };
         for (id, listener) in listeners {
             cluster.start_on(id, listener).await;
         }

@@ -9,7 +9,7 @@ trap '"$raftmq" playground stop --data "$data" >/dev/null 2>&1; rm -rf "$data"' 
 "$raftmq" playground --nodes 3 --data "$data" --port 0 --detach >/dev/null 2>&1
 "$raftmq" topic create bench --data "$data" >/dev/null
 pids=$(python3 -c 'import json,sys; print(",".join(str(n["pid"]) for n in json.load(open(sys.argv[1]))["nodes"]))' "$data/playground.json")
-for batch in 1 32; do
+for batch in 1 64; do
   for in_flight in 1 64 512 4000; do
     # With many messages a request, `in_flight` counts messages.
     calls=$((in_flight / batch)); [ "$calls" -ge 1 ] || calls=1

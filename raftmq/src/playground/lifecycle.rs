@@ -75,7 +75,8 @@ async fn bring_up(dir: &Path, running: &mut Running) -> Result<(), Failure> {
     running.playground.save(dir)?;
     let deadline = Instant::now() + Duration::from_millis(READY_MS_MAX);
     initialize(running, deadline).await?;
-    wait_until_ready(running, deadline).await.map(|_| ())
+    wait_until_ready(running, deadline).await?;
+    wait_for_client_ports(running, deadline).await
 }
 
 /// `cluster init`, again and again while nodes are still starting; idempotent.
@@ -106,6 +107,16 @@ async fn wait_until_ready(running: &mut Running, deadline: Instant) -> Result<Cl
         };
         pause_or_fail(running, deadline, &missing).await?;
     }
+}
+
+/// A node opens its client port a moment after its groups are ready, when it knows that a majority answers.
+async fn wait_for_client_ports(running: &mut Running, deadline: Instant) -> Result<(), Failure> {
+    for address in running.playground.clients() {
+        while let Err(error) = tokio::net::TcpStream::connect(&address).await {
+            pause_or_fail(running, deadline, &format!("the client port {address} does not answer: {error}")).await?;
+        }
+    }
+    Ok(())
 }
 
 /// What keeps a cluster from being ready; `None` when nothing does.

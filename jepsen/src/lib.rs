@@ -7,4 +7,5 @@
 
 pub mod checker;
 pub mod history;
+pub mod target;
 pub mod workload;

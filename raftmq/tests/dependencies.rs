@@ -15,7 +15,19 @@ const TABLE: [(&str, &[&str], &[&str]); 9] = [
     ("raftmq-namesrv", &["raftmq-model", "raftmq-raft", "raftmq-store", "raftmq-proto"], &["openraft", "rocksdb"]),
     ("raftmq-broker", &["raftmq-model", "raftmq-raft", "raftmq-store", "raftmq-proto"], &["openraft", "rocksdb"]),
     ("raftmq-client", &["raftmq-model", "raftmq-proto"], &["openraft", "rocksdb", "memmap2"]),
-    ("raftmq-jepsen", &["raftmq-client", "raftmq-model"], &["rocksdb", "memmap2"]),
+    (
+        "raftmq-jepsen",
+        &[
+            "raftmq-proto",
+            "raftmq-model",
+            "raftmq-store",
+            "raftmq-raft",
+            "raftmq-namesrv",
+            "raftmq-broker",
+            "raftmq-client",
+        ],
+        &["rocksdb", "memmap2", "openraft"],
+    ),
     (
         "raftmq",
         &[

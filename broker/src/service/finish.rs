@@ -77,7 +77,10 @@ impl<C: Cluster> Service<C> {
     ) -> Result<String, Refusal> {
         let view = self.judging_view(topic, consumer_group)?;
         let decoded = decode(&view, topic, consumer_group, handle)?;
-        let command = Command::ChangeInvisible(ChangeInvisible { handle: Some(decoded.key), invisible_ms });
+        // Proposed again after an unknown outcome, the command is known by this number.
+        let (request, _) = uuid::Uuid::new_v4().as_u64_pair();
+        let change = ChangeInvisible { handle: Some(decoded.key), invisible_ms, request };
+        let command = Command::ChangeInvisible(change);
         let outcomes = self.propose_for_handles(decoded.group, &command, deadline).await?;
         match outcomes.first() {
             Some(HandleOutcome::Renewed { popped_at }) => {

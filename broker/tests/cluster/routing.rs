@@ -110,7 +110,7 @@ async fn a_message_made_visible_wakes_who_waits_for_it() {
         tokio::spawn(async move { router.wait(GROUP, TOPIC, AUDIT, Duration::from_secs(20)).await })
     };
     let handle = Some(handle_of(TOPIC, AUDIT, &taken[0]));
-    let change = Command::ChangeInvisible(ChangeInvisible { handle, invisible_ms: 0 }).encode();
+    let change = Command::ChangeInvisible(ChangeInvisible { handle, invisible_ms: 0, request: 0 }).encode();
     let outcomes = router.propose(GROUP, vec![change], soon()).await.unwrap();
     assert!(matches!(&outcomes[..], [Outcome::Handles(answers)]
         if matches!(answers[..], [HandleOutcome::Renewed { .. }])));

@@ -132,6 +132,10 @@ pub struct ChangeInvisible {
     /// Milliseconds from now; 0 is at once.
     #[prost(uint64, tag = "2")]
     pub invisible_ms: u64,
+    /// Tells this request from all others, the same each time it is proposed: proposed again after an unknown outcome, it
+    /// is answered with the handle that it gave out before. 0: never answered like that.
+    #[prost(uint64, tag = "3")]
+    pub request: u64,
 }
 
 /// Append `letter` to the dead-letter topic and finish the message that `handle` names, if it still is in flight at

@@ -63,8 +63,8 @@ fn command() -> impl Strategy<Value = Command> {
         any::<u64>().prop_map(|uid| Command::DeleteConsumerGroup { uid }),
         pop().prop_map(Command::Pop),
         prop::collection::vec(handle(), 0..5).prop_map(|handles| Command::Ack(Ack { handles })),
-        (handle(), any::<u64>()).prop_map(|(handle, invisible_ms)| {
-            Command::ChangeInvisible(ChangeInvisible { handle: Some(handle), invisible_ms })
+        (handle(), any::<(u64, u64)>()).prop_map(|(handle, (invisible_ms, request))| {
+            Command::ChangeInvisible(ChangeInvisible { handle: Some(handle), invisible_ms, request })
         }),
         (handle(), any::<(u64, u32, i64)>(), bytes(300)).prop_map(|(handle, to, letter)| {
             let (letter_topic, letter_queue, letter_tags_code) = to;
@@ -182,7 +182,7 @@ fn kinds_keep_their_numbers() {
         Command::DeleteConsumerGroup { uid: 1 },
         Command::Pop(Pop::default()),
         Command::Ack(Ack::default()),
-        Command::ChangeInvisible(ChangeInvisible { handle: Some(key), invisible_ms: 0 }),
+        Command::ChangeInvisible(ChangeInvisible { handle: Some(key), invisible_ms: 0, request: 0 }),
         Command::DeadLetter(DeadLetter::default()),
     ]
     .map(|command| command.encode()[0]);

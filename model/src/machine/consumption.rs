@@ -28,6 +28,8 @@ pub struct InFlight {
     pub command_at: u32,
     /// When it may be taken again.
     pub visible_at: Timestamp,
+    /// The `ChangeInvisible` request that gave the newest handle out; 0 when a `Pop` did.
+    pub changed_by: u64,
 }
 
 impl InFlight {

@@ -30,17 +30,29 @@ impl GroupState {
         changes: &mut Changes,
     ) -> Outcome {
         let Some(handle) = &change.handle else { return Outcome::Refused("no handle".into()) };
+        if let Some(popped_at) = self.changed_before(handle, change.request) {
+            return Outcome::Handles(vec![HandleOutcome::Renewed { popped_at }]);
+        }
         let record = match self.judge(handle) {
             Err(outcome) => return Outcome::Handles(vec![outcome]),
             Ok(record) => record,
         };
         let visible_at = self.now.plus_ms(change.invisible_ms);
         let command_at = InFlight::NO_ATTEMPT_ID;
-        let record = InFlight { attempt: record.attempt, popped_at: at.index, command_at, visible_at };
+        let (attempt, popped_at, changed_by) = (record.attempt, at.index, change.request);
+        let record = InFlight { attempt, popped_at, command_at, visible_at, changed_by };
         if let Some(mut flight) = self.flight(consumed_queue(handle)) {
             flight.set(QueueOffset(handle.offset), record, changes);
         }
         Outcome::Handles(vec![HandleOutcome::Renewed { popped_at: at.index }])
+    }
+
+    /// Whether the newest handle is the one that this very request gave out: it was proposed again, since whoever asked
+    /// did not hear the outcome.
+    fn changed_before(&self, handle: &HandleKey, request: u64) -> Option<u64> {
+        let record = self.held(handle).ok()?;
+        let same = request != 0 && record.changed_by == request && record.attempt == handle.attempt;
+        same.then_some(record.popped_at)
     }
 
     /// The in-flight record that `handle` is the newest handle of, or what to answer instead.

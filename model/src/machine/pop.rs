@@ -54,7 +54,7 @@ impl GroupState {
     fn take(&mut self, consumed: ConsumedQueue, key: AttemptKey, pop: &Pop, changes: &mut Changes) -> PopOutcome {
         let visible_at = self.now.plus_ms(pop.invisible_ms);
         let command_at = if pop.attempt_id.is_empty() { InFlight::NO_ATTEMPT_ID } else { key.command_at };
-        let record = InFlight { attempt: 1, popped_at: key.popped_at, command_at, visible_at };
+        let record = InFlight { attempt: 1, popped_at: key.popped_at, command_at, visible_at, changed_by: 0 };
         let (now, limits) = (self.now, self.limits);
         self.consumptions.entry(consumed).or_default();
         let mut messages = Vec::with_capacity(pop.again.len() + pop.fresh.len());

@@ -22,6 +22,8 @@ struct Held {
     visible_at: i64,
     /// Attempt id, its log time, and the place in the batch.
     attempt_id: Option<(String, i64, usize)>,
+    /// Request that changed its time last.
+    changed_by: u64,
 }
 
 struct Stored {
@@ -105,11 +107,18 @@ impl Oracle {
             (Command::ChangeInvisible(change), Outcome::Handles(outcomes)) => {
                 let handle = change.handle.unwrap();
                 let mut expected = self.judge(&handle);
-                if expected == HandleOutcome::Done {
+                let held = self.held.get(&(consumed(&handle), handle.offset));
+                let repeated = held.filter(|held| {
+                    change.request != 0 && (held.attempt, held.changed_by) == (handle.attempt, change.request)
+                });
+                if let Some(held) = repeated {
+                    expected = HandleOutcome::Renewed { popped_at: held.popped_at };
+                } else if expected == HandleOutcome::Done {
                     expected = HandleOutcome::Renewed { popped_at: index };
                     let visible_at = self.now + change.invisible_ms as i64;
                     let held = self.held.get_mut(&(consumed(&handle), handle.offset)).unwrap();
-                    *held = Held { attempt: held.attempt, popped_at: index, visible_at, attempt_id: None };
+                    let (attempt, changed_by) = (held.attempt, change.request);
+                    *held = Held { attempt, popped_at: index, visible_at, attempt_id: None, changed_by };
                 }
                 assert_eq!(*outcomes, [expected], "{handle:?}");
             }
@@ -203,7 +212,7 @@ impl Oracle {
         let mut hold = |oracle: &mut Oracle, offset: u64, attempt: u32| {
             assert!(!oracle.finished.contains(&(place, offset)), "{offset} was finished and came back");
             let attempt_id = (!pop.attempt_id.is_empty()).then(|| (pop.attempt_id.clone(), oracle.now, messages.len()));
-            let held = Held { attempt, popped_at: index, visible_at, attempt_id };
+            let held = Held { attempt, popped_at: index, visible_at, attempt_id, changed_by: 0 };
             let before = oracle.held.insert((place, offset), held);
             assert!(before.as_ref().is_none_or(|held| held.visible_at <= oracle.now), "{offset} has another holder");
             assert_eq!(before.map_or(0, |held| held.attempt) + 1, attempt);

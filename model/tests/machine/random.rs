@@ -49,6 +49,7 @@ enum Step {
     Change {
         nth: usize,
         invisible: u64,
+        request: u64,
     },
     Letter {
         nth: usize,
@@ -78,7 +79,8 @@ fn step() -> impl Strategy<Value = Step> {
             Step::Pop { group, topic, queue, count, skip, off: off.into(), invisible, attempt, blind }
         }),
         6 => (any::<usize>(), 0..3usize).prop_map(|(nth, more)| Step::Ack { nth, more }),
-        3 => (any::<usize>(), 0..20u64).prop_map(|(nth, invisible)| Step::Change { nth, invisible }),
+        3 => (any::<usize>(), 0..20u64, 0..4u64)
+            .prop_map(|(nth, invisible, request)| Step::Change { nth, invisible, request }),
         3 => (any::<usize>(), any::<bool>()).prop_map(|(nth, driver)| Step::Letter { nth, driver }),
         6 => (0..20u8).prop_map(Step::Tick),
         1 => Just(Step::Backwards),
@@ -132,9 +134,10 @@ impl Run {
                 let handles = (0..=*more).filter_map(|n| self.handle(nth.wrapping_add(n * 7))).collect();
                 self.apply(Command::Ack(Ack { handles }));
             }
-            Step::Change { nth, invisible } => {
+            Step::Change { nth, invisible, request } => {
                 if let Some(handle) = self.handle(*nth) {
-                    let change = ChangeInvisible { handle: Some(handle), invisible_ms: *invisible };
+                    let (invisible_ms, request) = (*invisible, *request);
+                    let change = ChangeInvisible { handle: Some(handle), invisible_ms, request };
                     self.apply(Command::ChangeInvisible(change));
                 }
             }

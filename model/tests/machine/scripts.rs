@@ -111,7 +111,8 @@ impl Script {
             "change" => {
                 let handle = Some(handle(words[0], words[1], words[2]));
                 let invisible_ms = field(&words, "invisible").unwrap().parse().unwrap();
-                self.apply(Command::ChangeInvisible(ChangeInvisible { handle, invisible_ms }))
+                let request = field(&words, "request").map_or(0, |word| word.parse().unwrap());
+                self.apply(Command::ChangeInvisible(ChangeInvisible { handle, invisible_ms, request }))
             }
             "letter" => {
                 let (letter_topic, letter_queue) = place(field(&words, "to").unwrap());

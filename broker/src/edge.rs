@@ -179,9 +179,10 @@ impl Cluster for NodeCluster {
         group: GroupId,
         topic: TopicUid,
         consumer_group: ConsumerGroupUid,
+        attempt_id: &str,
         wait: Duration,
     ) -> Result<bool, RouteError> {
-        self.router.wait(group, topic, consumer_group, wait).await
+        self.router.wait(group, topic, consumer_group, attempt_id, wait).await
     }
 
     async fn dead_letter(

@@ -122,7 +122,7 @@ impl Replica {
         let (topic, group) = (receive.topic.uid(), receive.consumer_group.uid());
         let queues = receive.topic.queues_of(self.id());
         let again = queues.filter_map(|queue| {
-            let attempt_id = attempt_id_of(receive, queue);
+            let attempt_id = attempt_id_of(&receive.attempt_id, queue);
             state.repeated(group, topic, &attempt_id).filter(|repeated| !repeated.messages.is_empty())?;
             let cursor = state.cursor(group, topic, queue).0;
             Some(Step::Repeat(Pop {
@@ -155,7 +155,7 @@ impl Replica {
                 fifo: receive.consumer_group.fifo,
                 filter: &receive.filter,
                 invisible_ms: receive.invisible_ms,
-                attempt_id: attempt_id_of(receive, *queue),
+                attempt_id: attempt_id_of(&receive.attempt_id, *queue),
                 count_max: left,
                 bytes_max: bytes_left,
                 scan_count_max: self.limits.scan_count_max,
@@ -262,8 +262,8 @@ impl Step {
 }
 
 /// The attempt id of one queue: a receive may take from several queues, and an attempt id names one batch of one queue.
-fn attempt_id_of(receive: &Receive, queue: QueueId) -> String {
-    if receive.attempt_id.is_empty() { String::new() } else { format!("{}/{queue}", receive.attempt_id) }
+pub(super) fn attempt_id_of(attempt_id: &str, queue: QueueId) -> String {
+    if attempt_id.is_empty() { String::new() } else { format!("{attempt_id}/{queue}") }
 }
 
 fn decode_config<T: Message + Default>(bytes: &Bytes) -> Result<Option<T>, Failure> {

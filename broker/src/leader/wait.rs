@@ -2,6 +2,7 @@
 
 use super::Replica;
 use super::failure::failure;
+use super::pop::attempt_id_of;
 use raftmq_model::ids::{ConsumerGroupUid, QueueId, TopicUid};
 use raftmq_model::machine::ConsumedQueue;
 use raftmq_proto::forward::{Failure, WaitRequest, failure::Kind};
@@ -14,7 +15,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1_000);
 const DUE_GRACE: Duration = Duration::from_millis(1);
 
 impl Replica {
-    /// Answers `true` as soon as a pop of this topic and consumer group may yield a message, `false` after `wait_ms`.
+    /// Answers `true` as soon as a pop of this topic and consumer group may yield a message, `false` after `wait_ms`. A batch
+    /// that the attempt id of the request was given before, and whose answer the caller did not get, counts too: without
+    /// that it would stay in flight until its invisible time is over.
     ///
     /// # Errors
     /// NOT_LEADER or NOT_READY, also when the leadership ends in mid-wait; OVERLOADED when too many wait.
@@ -24,7 +27,9 @@ impl Replica {
         let mut leadership = self.leadership();
         leadership.mark_unchanged();
         self.leading()?;
-        if self.ready(topic, consumer_group) {
+        let may_yield =
+            || self.ready(topic, consumer_group) || self.has_batch_of(topic, consumer_group, &request.attempt_id);
+        if may_yield() {
             return Ok(true);
         }
         let place = self
@@ -35,7 +40,7 @@ impl Replica {
             let mut woken = std::pin::pin!(place.woken());
             // Registered before the look, so that a message that comes in between is not missed.
             woken.as_mut().enable();
-            if self.ready(topic, consumer_group) {
+            if may_yield() {
                 return Ok(true);
             }
             if Instant::now() >= deadline {
@@ -68,6 +73,20 @@ impl Replica {
         queues
             .into_iter()
             .any(|queue| self.planner.may_yield(&self.view, ConsumedQueue { consumer_group, topic, queue }, now))
+    }
+
+    /// Whether a call before this one, or one that nobody listens to any more, took a batch under this attempt id.
+    fn has_batch_of(&self, topic: TopicUid, consumer_group: ConsumerGroupUid, attempt_id: &str) -> bool {
+        if attempt_id.is_empty() {
+            return false;
+        }
+        let state = self.view.state();
+        let Some(config) = state.topic(topic) else { return false };
+        let mut queues = config.queues_of(self.id());
+        queues.any(|queue| {
+            let repeated = state.repeated(consumer_group, topic, &attempt_id_of(attempt_id, queue));
+            repeated.is_some_and(|repeated| !repeated.messages.is_empty())
+        })
     }
 
     /// When to look again without being woken: the next due time, but soon in any case.

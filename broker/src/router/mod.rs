@@ -146,8 +146,8 @@ impl Router {
         .await
     }
 
-    /// Waits until a [`Router::pop`] of the same topic and consumer group may yield a message (a hint: `true`), or for
-    /// `wait` (`false`).
+    /// Waits until a [`Router::pop`] of the same topic, consumer group and attempt id may yield a message (a hint: `true`),
+    /// or for `wait` (`false`). An attempt id that was used before finds its batch again at once.
     ///
     /// # Errors
     /// [`RouteError::Overloaded`] when too many calls wait there; [`RouteError::NoLeader`] when there was none until
@@ -157,6 +157,7 @@ impl Router {
         group: GroupId,
         topic: TopicUid,
         consumer_group: ConsumerGroupUid,
+        attempt_id: &str,
         wait: Duration,
     ) -> Result<bool, RouteError> {
         let deadline = Instant::now() + wait;
@@ -168,6 +169,7 @@ impl Router {
                 topic_uid: topic.0,
                 consumer_group_uid: consumer_group.0,
                 wait_ms: remaining_ms(deadline),
+                attempt_id: attempt_id.to_owned(),
             };
             match target {
                 Target::Local(replica) => replica.wait(&request).await.map_err(Miss::from),

@@ -57,6 +57,7 @@ pub trait Cluster: Send + Sync + 'static {
         group: GroupId,
         topic: TopicUid,
         consumer_group: ConsumerGroupUid,
+        attempt_id: &str,
         wait: Duration,
     ) -> impl Future<Output = Result<bool, RouteError>> + Send;
 

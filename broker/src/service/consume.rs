@@ -169,7 +169,8 @@ impl<C: Cluster> Poll<'_, C> {
         if left.is_zero() && *empties > 1 {
             return Ok(false);
         }
-        let wait = self.service.cluster.wait(group, self.topic.uid(), self.consumer_group, left);
+        let (topic, attempt_id) = (self.topic.uid(), &self.receive.attempt_id);
+        let wait = self.service.cluster.wait(group, topic, self.consumer_group, attempt_id, left);
         match tokio::time::timeout_at(self.receive.deadline, wait).await {
             // Nothing was taken by a wait, whatever became of it.
             Ok(Err(RouteError::Unknown)) | Err(_) => Err(RouteError::NoLeader),

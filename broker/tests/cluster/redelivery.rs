@@ -21,7 +21,7 @@ async fn a_message_is_tried_as_often_as_its_group_says_and_then_is_a_dead_letter
     let done = router.propose(GROUP, vec![acks(TOPIC, BILLING, &first[1..])], soon()).await.unwrap();
     assert_eq!(done, [Outcome::Handles(vec![HandleOutcome::Done])]);
 
-    assert_eq!(router.wait(GROUP, TOPIC, BILLING, WAIT).await, Ok(true));
+    assert_eq!(router.wait(GROUP, TOPIC, BILLING, "", WAIT).await, Ok(true));
     let second = router.pop(GROUP, pop_request(TOPIC, BILLING, INVISIBLE_MS), soon()).await.unwrap();
     assert_eq!(
         second.iter().map(|message| (message_id_of(message), message.attempt)).collect::<Vec<_>>(),
@@ -31,7 +31,7 @@ async fn a_message_is_tried_as_often_as_its_group_says_and_then_is_a_dead_letter
     assert_eq!(late, [Outcome::Handles(vec![HandleOutcome::Superseded])], "the older handle is no good any more");
 
     // The group allows two attempts: the next thing that happens is a letter.
-    assert_eq!(router.wait(GROUP, LETTERS, AUDIT, WAIT).await, Ok(true));
+    assert_eq!(router.wait(GROUP, LETTERS, AUDIT, "", WAIT).await, Ok(true));
     let letters = router.pop(GROUP, pop_request(LETTERS, AUDIT, 60_000), soon()).await.unwrap();
     assert_eq!(letters.len(), 1);
     let letter = Record::decode(letters[0].record.clone()).unwrap();
@@ -69,7 +69,7 @@ async fn what_is_in_flight_survives_its_leader() {
     cluster.kill(leader).await;
     let done = router.propose(GROUP, vec![acks(TOPIC, AUDIT, &taken[..1])], soon()).await.unwrap();
     assert_eq!(done, [Outcome::Handles(vec![HandleOutcome::Done])], "the handle is good at any leader");
-    assert_eq!(router.wait(GROUP, TOPIC, AUDIT, WAIT).await, Ok(true));
+    assert_eq!(router.wait(GROUP, TOPIC, AUDIT, "", WAIT).await, Ok(true));
     let again = router.pop(GROUP, pop_request(TOPIC, AUDIT, 60_000), soon()).await.unwrap();
     assert_eq!(
         again.iter().map(|message| (message_id_of(message), message.attempt)).collect::<Vec<_>>(),

@@ -53,11 +53,11 @@ fn stored(outcomes: &[Outcome], again: bool) -> bool {
 async fn a_long_poll_through_a_follower_ends_with_a_message() {
     let cluster = Cluster::start().await;
     let follower = cluster.follower().await;
-    let idle = cluster.router(follower).wait(GROUP, TOPIC, AUDIT, Duration::from_millis(30)).await;
+    let idle = cluster.router(follower).wait(GROUP, TOPIC, AUDIT, "", Duration::from_millis(30)).await;
     assert_eq!(idle, Ok(false));
     let waiting = {
         let router = cluster.router(follower);
-        tokio::spawn(async move { router.wait(GROUP, TOPIC, AUDIT, Duration::from_secs(20)).await })
+        tokio::spawn(async move { router.wait(GROUP, TOPIC, AUDIT, "", Duration::from_secs(20)).await })
     };
     cluster.router(follower).propose(GROUP, vec![append("m1", "", 2)], soon()).await.unwrap();
     let started = Instant::now();
@@ -99,6 +99,21 @@ async fn an_attempt_that_is_asked_again_gets_the_same_batch_through_any_node() {
     assert!(batches.iter().all(|batch| *batch == batches[0]), "{batches:?}");
 }
 
+/// With several broker groups a receive waits before it pops: the batch of an answer that was lost must end the wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_whose_answer_was_lost_ends_the_wait_of_its_attempt_and_of_no_other() {
+    let cluster = Cluster::start().await;
+    let router = cluster.router(cluster.follower().await);
+    router.propose(GROUP, vec![append("m1", "", 0)], soon()).await.unwrap();
+    let mut request = pop_request(TOPIC, AUDIT, 60_000);
+    request.attempt_id = "attempt-1".to_owned();
+    assert_eq!(router.pop(GROUP, request, soon()).await.unwrap().len(), 1);
+    let long = Duration::from_secs(20);
+    assert_eq!(router.wait(GROUP, TOPIC, AUDIT, "attempt-1", long).await, Ok(true));
+    let short = Duration::from_millis(30);
+    assert_eq!(router.wait(GROUP, TOPIC, AUDIT, "attempt-2", short).await, Ok(false));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_made_visible_wakes_who_waits_for_it() {
     let cluster = Cluster::start().await;
@@ -107,7 +122,7 @@ async fn a_message_made_visible_wakes_who_waits_for_it() {
     let taken = router.pop(GROUP, pop_request(TOPIC, AUDIT, 3_600_000), soon()).await.unwrap();
     let waiting = {
         let router = router.clone();
-        tokio::spawn(async move { router.wait(GROUP, TOPIC, AUDIT, Duration::from_secs(20)).await })
+        tokio::spawn(async move { router.wait(GROUP, TOPIC, AUDIT, "", Duration::from_secs(20)).await })
     };
     let handle = Some(handle_of(TOPIC, AUDIT, &taken[0]));
     let change = Command::ChangeInvisible(ChangeInvisible { handle, invisible_ms: 0, request: 0 }).encode();

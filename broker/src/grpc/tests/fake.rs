@@ -242,7 +242,14 @@ impl Cluster for Arc<Fake> {
         Ok(queue.drain(..taken).collect())
     }
 
-    async fn wait(&self, group: GroupId, _: TopicUid, _: ConsumerGroupUid, wait: Duration) -> Result<bool, RouteError> {
+    async fn wait(
+        &self,
+        group: GroupId,
+        _: TopicUid,
+        _: ConsumerGroupUid,
+        _: &str,
+        wait: Duration,
+    ) -> Result<bool, RouteError> {
         let until = Instant::now() + wait;
         loop {
             let arrived = self.arrived.notified();

@@ -61,6 +61,7 @@ impl Broker {
             clock: Arc::clone(&self.options.clock),
             meta: Arc::clone(&self.options.meta),
             limits: self.options.limits.clone(),
+            holders: Arc::clone(&self.holders),
         })))
     }
 

@@ -68,6 +68,8 @@ fn pop(i: u64) -> Command {
         again: Vec::new(),
         invisible_ms: 30,
         attempt_id: format!("attempt-{i}"),
+        client: i % 3,
+        renewed: i % 2 == 0,
     })
 }
 

@@ -5,5 +5,6 @@
 mod edge;
 mod failover;
 mod redelivery;
+mod renewal;
 mod routing;
 mod support;

@@ -7,5 +7,8 @@
 
 pub mod checker;
 pub mod history;
+pub mod nemesis;
+pub mod real;
+pub mod report;
 pub mod target;
 pub mod workload;

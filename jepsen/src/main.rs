@@ -2,6 +2,9 @@
 //!
 //! Exit codes: 0 valid, 1 a checker found a fault of the system, 2 the harness failed or the history decides nothing.
 
+#[path = "commands/run.rs"]
+mod run_command;
+
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use raftmq_jepsen::checker::{Verdict, delivery};
@@ -28,7 +31,11 @@ struct Cli {
 enum Command {
     /// Send and receive on a live cluster, then judge what was seen.
     Check(Check),
-    /// Judge a history that `check --history` wrote.
+    /// Make a cluster of processes in network namespaces, hurt it, and judge. Needs root.
+    Run(run_command::Run),
+    /// Take down what harness processes left that were killed.
+    Clean,
+    /// Judge a history that `check` or `run` wrote.
     Judge {
         /// A file of JSON lines.
         history: PathBuf,
@@ -72,6 +79,8 @@ struct Check {
 #[tokio::main]
 async fn main() -> ExitCode {
     let events = match Cli::parse().command {
+        Command::Run(args) => return run_command::run(args).await,
+        Command::Clean => return clean(),
         Command::Check(check) => run(check).await,
         Command::Judge { history } => read(&history),
     };
@@ -93,6 +102,7 @@ async fn run(check: Check) -> Result<Vec<Event>> {
         group: check.group.unwrap_or_else(|| format!("jepsen-{run}")),
         run,
         produce: Duration::from_secs(check.seconds),
+        stop: tokio::sync::watch::channel(false).1,
         drain_max: Duration::from_secs(check.drain_seconds),
         producers: check.producers,
         consumers: check.consumers,
@@ -109,6 +119,19 @@ async fn run(check: Check) -> Result<Vec<Event>> {
     Ok(events)
 }
 
+fn clean() -> ExitCode {
+    match raftmq_jepsen::real::clean() {
+        Ok(removed) => {
+            removed.iter().for_each(|name| println!("{name}"));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("the harness failed: {error:#}");
+            ExitCode::from(EXIT_HARNESS)
+        }
+    }
+}
+
 fn read(path: &Path) -> Result<Vec<Event>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     history::read(BufReader::new(file)).with_context(|| format!("cannot read {}", path.display()))
@@ -117,7 +140,11 @@ fn read(path: &Path) -> Result<Vec<Event>> {
 fn judge(events: &[Event]) -> ExitCode {
     let report = delivery::check(events);
     print!("{report}");
-    match report.verdict() {
+    exit_code(report.verdict())
+}
+
+fn exit_code(verdict: Verdict) -> ExitCode {
+    match verdict {
         Verdict::Valid => ExitCode::SUCCESS,
         Verdict::Invalid => ExitCode::from(EXIT_INVALID),
         Verdict::Undecided => ExitCode::from(EXIT_HARNESS),

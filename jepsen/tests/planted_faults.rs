@@ -17,6 +17,7 @@ fn options(endpoint: String) -> Options {
         group: "jepsen".to_owned(),
         run: "1".to_owned(),
         produce: Duration::from_millis(300),
+        stop: tokio::sync::watch::channel(false).1,
         drain_max: Duration::from_secs(5),
         producers: 2,
         consumers: 2,

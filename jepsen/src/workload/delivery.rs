@@ -10,6 +10,7 @@ use raftmq_client::{Client, ClientError, ClientOptions, FilterExpression, Messag
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Property that names a message's run.
@@ -38,6 +39,8 @@ pub struct Options {
     pub run: String,
     /// For how long producers send.
     pub produce: Duration,
+    /// Ends that earlier when it becomes true.
+    pub stop: watch::Receiver<bool>,
     /// Longest drain after that; a topic that is not empty by then decides nothing.
     pub drain_max: Duration,
     /// Tasks that send.
@@ -68,7 +71,8 @@ struct Progress {
     missing: BTreeSet<String>,
     received: BTreeSet<String>,
     last_news: Instant,
-    producing: bool,
+    /// When producers ended.
+    produced_at: Option<Instant>,
 }
 
 /// Runs the workload and answers its history.
@@ -85,7 +89,7 @@ pub async fn run(options: Options) -> Result<Vec<Event>> {
     };
     let client = Client::connect(options.endpoints.clone(), client_options).await.context("bad endpoints")?;
     let progress =
-        Progress { missing: BTreeSet::new(), received: BTreeSet::new(), last_news: Instant::now(), producing: true };
+        Progress { missing: BTreeSet::new(), received: BTreeSet::new(), last_news: Instant::now(), produced_at: None };
     let run =
         Arc::new(Run { options, client, recorder: Recorder::new(EVENTS_COUNT_MAX), progress: Mutex::new(progress) });
     let mut producers = JoinSet::new();
@@ -94,15 +98,14 @@ pub async fn run(options: Options) -> Result<Vec<Event>> {
     for process in 0..run.options.producers {
         producers.spawn(run.clone().produce(process, produce_until));
     }
-    let drain_until = produce_until + run.options.drain_max;
     for process in run.options.producers..run.options.producers + run.options.consumers {
-        consumers.spawn(run.clone().consume(process, drain_until));
+        consumers.spawn(run.clone().consume(process));
     }
     while let Some(joined) = producers.join_next().await {
         joined.context("a producer task died")?;
     }
     run.with(|progress| {
-        progress.producing = false;
+        progress.produced_at = Some(Instant::now());
         progress.last_news = Instant::now();
     });
     let mut drained = true;
@@ -128,7 +131,7 @@ impl Run {
         pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         for number in 0u64.. {
             pace.tick().await;
-            if Instant::now() >= until {
+            if Instant::now() >= until || *self.options.stop.borrow() {
                 return;
             }
             let (id, body) = (self.client.next_message_id(), format!("{process}/{number}"));
@@ -152,11 +155,15 @@ impl Run {
     }
 
     /// Receives until the topic is drained (`true`) or the time is up (`false`).
-    async fn consume(self: Arc<Run>, process: u32, until: Instant) -> bool {
+    async fn consume(self: Arc<Run>, process: u32) -> bool {
         let Options { group, topic, .. } = &self.options;
         let consumer = self.client.simple_consumer(group, topic, FilterExpression::all());
-        while Instant::now() < until {
-            let drain = self.with(|progress| !progress.producing);
+        loop {
+            let produced_at = self.with(|progress| progress.produced_at);
+            let drain = produced_at.is_some();
+            if produced_at.is_some_and(|at| at.elapsed() > self.options.drain_max) {
+                return false;
+            }
             let op = self.recorder.invoke(process, Call::Receive { drain });
             let received = consumer.receive(RECEIVE_BATCH_COUNT, INVISIBLE).await;
             match received {
@@ -181,7 +188,6 @@ impl Run {
                 }
             }
         }
-        false
     }
 
     fn is_drained(&self) -> bool {

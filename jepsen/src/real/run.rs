@@ -1,0 +1,163 @@
+//! One run: load from this process, faults from a thread of its own, then heal, wait until all is well, drain, judge.
+
+use super::cluster::RealCluster;
+use crate::checker::delivery;
+use crate::history::Event;
+use crate::nemesis::{Fault, Plan, schedule};
+use crate::report::Window;
+use crate::workload::delivery as workload;
+use anyhow::{Context, Result, anyhow};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+const TOPIC: &str = "jepsen";
+/// Sends end after this even when the nemesis does not.
+const LENGTH_MAX: Duration = Duration::from_secs(4 * 60 * 60);
+const DRAIN_MAX: Duration = Duration::from_secs(180);
+/// How often a nemesis that waits looks whether it is to stop.
+const STOP_POLL: Duration = Duration::from_millis(100);
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The `raftmq` program.
+    pub binary: PathBuf,
+    /// Logs, configurations and volumes; empty or not there.
+    pub dir: PathBuf,
+    /// How many nodes.
+    pub nodes_count: u32,
+    /// What is done to them.
+    pub plan: Plan,
+    /// Tasks that send, and as many that receive.
+    pub clients_count: u32,
+    /// Messages that each sender sends in a second, at most.
+    pub rate: u32,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What clients saw.
+    pub events: Vec<Event>,
+    /// What the delivery checker says.
+    pub delivery: delivery::Report,
+    /// The faults.
+    pub windows: Vec<Window>,
+    /// What nodes did by themselves that they must not do.
+    pub crimes: Vec<String>,
+    /// Why the cluster did not get well, or the harness could not go on.
+    pub broken: Option<String>,
+}
+
+/// Runs. `stop` ends the faults early; the run is then judged as it is.
+///
+/// # Errors
+/// For faults of the harness only.
+pub async fn run(options: Options, stop: Arc<AtomicBool>) -> Result<Outcome> {
+    let (ids, dir, binary) =
+        ((1..=options.nodes_count).collect::<Vec<u32>>(), options.dir.clone(), options.binary.clone());
+    let cluster = tokio::task::spawn_blocking(move || {
+        let cluster = RealCluster::start(&ids, &dir, &binary)?;
+        cluster.create_topic(TOPIC)?;
+        Ok::<_, anyhow::Error>(cluster)
+    });
+    let cluster = cluster.await??;
+    let (produced, stopped) = watch::channel(false);
+    let load = load_options(&options, cluster.clients(), stopped);
+    let begin = Instant::now();
+    let plan = options.plan.clone();
+    let nemesis = tokio::task::spawn_blocking(move || {
+        let mut nemesis = Nemesis { cluster, begin, windows: Vec::new(), stop };
+        let broken = nemesis.run(&plan).err().map(|error| format!("{error:#}"));
+        produced.send_replace(true);
+        (nemesis, broken)
+    });
+    let events = workload::run(load).await?;
+    let (nemesis, broken) = nemesis.await.context("the nemesis died")?;
+    let delivery = delivery::check(&events);
+    let mut windows = nemesis.windows;
+    windows.iter_mut().for_each(|window| window.measure(&events));
+    let crimes = nemesis.cluster.crimes();
+    // Takes everything down; it blocks.
+    tokio::task::spawn_blocking(move || drop(nemesis.cluster)).await.map_err(|error| anyhow!(error))?;
+    Ok(Outcome { events, delivery, windows, crimes, broken })
+}
+
+fn load_options(options: &Options, endpoints: Vec<String>, stop: watch::Receiver<bool>) -> workload::Options {
+    workload::Options {
+        endpoints,
+        topic: TOPIC.to_owned(),
+        group: "jepsen".to_owned(),
+        run: format!("seed-{}", options.plan.seed),
+        produce: LENGTH_MAX,
+        stop,
+        drain_max: DRAIN_MAX,
+        producers: options.clients_count,
+        consumers: options.clients_count,
+        rate: options.rate,
+        direct: true,
+        quiet_complete: workload::QUIET_COMPLETE,
+        quiet_missing: workload::QUIET_MISSING,
+    }
+}
+
+struct Nemesis {
+    cluster: RealCluster,
+    begin: Instant,
+    windows: Vec<Window>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Nemesis {
+    fn run(&mut self, plan: &Plan) -> Result<()> {
+        for period in schedule(plan) {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            match period.fault {
+                Some(fault) => self.fault(fault, Duration::from_millis(period.fault_ms))?,
+                None => self.pause(Duration::from_millis(period.fault_ms)),
+            }
+            self.pause(Duration::from_millis(period.calm_ms));
+        }
+        self.cluster.wait_well().map(drop)
+    }
+
+    fn fault(&mut self, fault: Fault, length: Duration) -> Result<()> {
+        let from_us = self.now_us();
+        let nodes = self.cluster.install(fault).with_context(|| format!("{fault} cannot be brought about"))?;
+        eprintln!("{:>7.1} s  {fault} on {nodes:?}", from_us as f64 / 1e6);
+        // These are over when they are done.
+        if !matches!(fault, Fault::Transfer | Fault::RollingRestart) {
+            self.pause(length);
+        }
+        let to_us = self.now_us();
+        self.cluster.remove(fault, &nodes).with_context(|| format!("{fault} cannot be taken away"))?;
+        let well = self.cluster.wait_well().with_context(|| format!("after {fault}"))?;
+        self.windows.push(Window {
+            fault,
+            nodes,
+            from_us,
+            to_us,
+            well_ms: well.as_millis() as u64,
+            gap_ms: 0,
+            recovery_ms: None,
+        });
+        Ok(())
+    }
+
+    fn pause(&self, length: Duration) {
+        let until = Instant::now() + length;
+        while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
+            sleep(STOP_POLL.min(until.saturating_duration_since(Instant::now())));
+        }
+    }
+
+    fn now_us(&self) -> u64 {
+        self.begin.elapsed().as_micros() as u64
+    }
+}

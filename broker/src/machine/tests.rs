@@ -69,7 +69,7 @@ fn pop(i: u64) -> Command {
         invisible_ms: 30,
         attempt_id: format!("attempt-{i}"),
         client: i % 3,
-        renewed: i % 2 == 0,
+        renewed: i.is_multiple_of(2),
     })
 }
 

@@ -149,10 +149,9 @@ impl RealCluster {
     /// before they are started again.
     fn watch_processes(&mut self, excused: bool) -> Result<()> {
         for node in &mut self.nodes {
-            if let Some(code) = node.ended()? {
-                if !(excused && code == EXIT_FATAL) {
-                    self.crimes.push(format!("node {} ended by itself with code {code}", node.id));
-                }
+            let ended = node.ended()?;
+            if let Some(code) = ended.filter(|code| !(excused && *code == EXIT_FATAL)) {
+                self.crimes.push(format!("node {} ended by itself with code {code}", node.id));
             }
         }
         Ok(())

@@ -74,7 +74,7 @@ impl Network {
     pub(super) fn drop_from(&self, at: u32, from: &[String], percent: u32) -> Result<()> {
         let chance = if percent >= 100 { String::new() } else { format!("numgen random mod 100 < {percent} ") };
         let rules = format!(
-            "table inet cut {{ chain in {{ type filter hook input priority 0; ip saddr {{ {} }} {chance}drop\n}} }}",
+            "table inet cut {{ chain in {{ type filter hook input priority 0; ip saddr {{ {} }} {chance}drop; }}; }}",
             from.join(", ")
         );
         sh("ip", &["netns", "exec", &self.space(at), "nft", &rules]).map(drop)

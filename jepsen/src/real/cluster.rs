@@ -12,7 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Programs that the back end needs.
-const NEEDED: [&str; 6] = ["ip", "nft", "mkfs.ext4", "mount", "umount", "xfs_io"];
+const NEEDED: [&str; 7] = ["ip", "nsenter", "nft", "mkfs.ext4", "mount", "umount", "xfs_io"];
 /// How long a cluster may take to be born, and to be well after its last fault.
 const WELL_MS_MAX: u64 = 60_000;
 const POLL: Duration = Duration::from_millis(200);

@@ -109,7 +109,14 @@ pub fn clean() -> Result<Vec<String>> {
     let mut removed = Vec::new();
     for line in sh("ip", &["netns", "list"])?.lines() {
         let name = line.split_whitespace().next().unwrap_or_default();
-        if left_behind(name) && sh("ip", &["netns", "del", name]).is_ok() {
+        if !left_behind(name) {
+            continue;
+        }
+        // Nodes that outlived their harness: nobody else puts a process there.
+        for pid in sh("ip", &["netns", "pids", name])?.lines() {
+            let _ = sh("kill", &["-KILL", pid]);
+        }
+        if sh("ip", &["netns", "del", name]).is_ok() {
             removed.push(name.to_owned());
         }
     }

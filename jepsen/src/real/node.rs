@@ -60,9 +60,10 @@ impl Node {
             return Ok(());
         }
         let log = File::options().create(true).append(true).open(self.log_path())?;
-        // `ip` becomes the node: the process id is the node's.
-        let child = Command::new("ip")
-            .args(["netns", "exec", &self.space])
+        // It becomes the node: the process id is the node's. `ip netns exec` would give the node a copy of all mounts, which
+        // keeps the volumes of other nodes in use.
+        let child = Command::new("nsenter")
+            .arg(format!("--net=/run/netns/{}", self.space))
             .arg(&self.binary)
             .args(["serve", "--config"])
             .arg(self.dir.join("node.toml"))

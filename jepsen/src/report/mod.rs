@@ -26,8 +26,9 @@ pub struct Window {
     pub well_ms: u64,
     /// The longest time between two acknowledged sends that touches the window or the time right after it.
     pub gap_ms: u64,
-    /// Milliseconds to the first acknowledgement of a send that began after the fault came or, where the fault leaves no
-    /// majority, after it was taken away.
+    /// Where the fault leaves a majority: `gap_ms`, since single sends may well be answered while others wait. Else the
+    /// milliseconds from its end to the first acknowledgement of a send that began after that. `None`: nothing was
+    /// acknowledged any more.
     pub recovery_ms: Option<u64>,
 }
 
@@ -43,9 +44,9 @@ impl Window {
                 self.gap_ms = self.gap_ms.max((acked_us - gap_from) / 1000);
             }
         }
-        let base_us = if self.fault.leaves_majority() { self.from_us } else { self.to_us };
-        let first = sends.iter().find(|(began_us, _)| *began_us >= base_us);
-        self.recovery_ms = first.map(|(_, acked_us)| (acked_us - base_us) / 1000);
+        let first = sends.iter().find(|(began_us, _)| *began_us >= self.to_us);
+        let after_ms = first.map(|(_, acked_us)| (acked_us - self.to_us) / 1000);
+        self.recovery_ms = if self.fault.leaves_majority() { after_ms.map(|_| self.gap_ms) } else { after_ms };
     }
 }
 

@@ -1,3 +1,5 @@
+//! Recovery times, verdicts and the page.
+
 use super::*;
 use crate::history::Answer;
 

@@ -4,11 +4,10 @@
 //! that the server can say something to a client: a transaction check, a reconnect, a stack trace.
 
 use parking_lot::Mutex;
-use raftmq_model::ids::client_code;
 use raftmq_proto::v2;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 /// The SDK that a caller says it is, by `x-mq-language`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,8 +51,6 @@ impl Sdk {
 
 /// Commands that wait for one stream; a client that does not read loses further ones.
 pub const STREAM_COMMANDS_COUNT_MAX: usize = 64;
-/// Good-byes that wait to be reported.
-const GONE_COUNT_MAX: usize = 10_000;
 /// Topics remembered for one client.
 pub const DECLARED_TOPICS_COUNT_MAX: usize = 256;
 
@@ -86,7 +83,6 @@ pub struct LiveClient {
 pub struct Clients {
     streams_count_max: usize,
     table: Mutex<Table>,
-    someone_gone: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -94,8 +90,6 @@ struct Table {
     clients: BTreeMap<String, Client>,
     stream_count: usize,
     opened_count: u64,
-    /// Codes of clients that said good-bye and were not reported yet.
-    gone: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -115,7 +109,7 @@ impl Clients {
     /// An empty registry.
     #[must_use]
     pub fn new(streams_count_max: usize) -> Arc<Clients> {
-        Arc::new(Clients { streams_count_max, table: Mutex::default(), someone_gone: Notify::new() })
+        Arc::new(Clients { streams_count_max, table: Mutex::default() })
     }
 
     /// Registers a stream; it leaves the registry when the returned value is dropped.
@@ -161,30 +155,11 @@ impl Clients {
         table.clients.iter().map(live).collect()
     }
 
-    /// Forgets what a client declared; it is going away. Its streams end when it closes them. What it holds comes back
-    /// soon: see [`Clients::take_gone`].
+    /// Forgets what a client declared; it is going away. Its streams end when it closes them.
     pub fn terminated(&self, id: &str) {
-        let mut table = self.table.lock();
-        if let Some(client) = table.clients.get_mut(id) {
+        if let Some(client) = self.table.lock().clients.get_mut(id) {
             client.declared = Declared::default();
         }
-        // Past the bound, messages come back when their time is over.
-        if table.gone.len() < GONE_COUNT_MAX {
-            table.gone.push(client_code(id));
-        }
-        drop(table);
-        self.someone_gone.notify_one();
-    }
-
-    /// Codes ([`client_code`]) of the clients that said good-bye since the last call.
-    #[must_use]
-    pub fn take_gone(&self) -> Vec<u64> {
-        std::mem::take(&mut self.table.lock().gone)
-    }
-
-    /// Returns when a client says good-bye, at once when one did since the last call.
-    pub async fn someone_gone(&self) {
-        self.someone_gone.notified().await;
     }
 
     fn declare(&self, id: &str, declared: Declared) {

@@ -92,10 +92,6 @@ pub struct BrokerLimits {
     pub forward_requests_count_max: usize,
     /// Connections to each peer.
     pub peer_channels_count: usize,
-    /// How long messages of push consumers stay invisible, and for how long each renewal keeps them so.
-    pub auto_renew_invisible_ms: u64,
-    /// A client lives for this long after a node last reported it; then its messages are not renewed any more.
-    pub client_live_ms: u64,
 }
 
 impl Default for BrokerLimits {
@@ -115,8 +111,6 @@ impl Default for BrokerLimits {
             forward_request_bytes_max: 256 * KIB,
             forward_requests_count_max: 8,
             peer_channels_count: 2,
-            auto_renew_invisible_ms: raftmq_model::limit::INVISIBLE_AUTO_RENEW_MS,
-            client_live_ms: 15_000,
         }
     }
 }

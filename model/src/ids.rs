@@ -115,12 +115,3 @@ pub struct Position {
     /// CommitLog offset of the entry's payload (behind the frame header).
     pub payload_offset: PhysicalOffset,
 }
-
-/// A short code of a client id, never 0. The same on every node and in every version (FNV-1a): it is in commands and state.
-#[must_use]
-pub fn client_code(client_id: &str) -> u64 {
-    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0100_0000_01b3;
-    let code = client_id.bytes().fold(BASIS, |code, byte| (code ^ u64::from(byte)).wrapping_mul(PRIME));
-    code.max(1)
-}

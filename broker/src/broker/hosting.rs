@@ -61,7 +61,6 @@ impl Broker {
             clock: Arc::clone(&self.options.clock),
             meta: Arc::clone(&self.options.meta),
             limits: self.options.limits.clone(),
-            holders: Arc::clone(&self.holders),
         })))
     }
 

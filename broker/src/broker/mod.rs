@@ -2,11 +2,9 @@
 
 mod hosting;
 mod placement;
-mod reports;
 
-use crate::clients::Clients;
 use crate::forward::ForwardService;
-use crate::leader::{Drivers, Holders, Replica, Replicas};
+use crate::leader::{Drivers, Replica, Replicas};
 use crate::options::BrokerOptions;
 use crate::router::Router;
 use parking_lot::Mutex;
@@ -17,7 +15,6 @@ use raftmq_raft::{Group, InitializeError, PeerServerInterceptor};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::task::JoinSet;
 use tonic::service::interceptor::InterceptedService;
 
@@ -64,7 +61,6 @@ pub struct Broker {
     options: BrokerOptions,
     replicas: Arc<Replicas>,
     router: Router,
-    holders: Arc<Holders>,
     /// One opening at a time, so that a group is never opened twice.
     hosted: tokio::sync::Mutex<BTreeMap<GroupId, Hosted>>,
     tasks: Mutex<JoinSet<()>>,
@@ -92,8 +88,7 @@ impl Broker {
             &options.limits,
         );
         let hosted = tokio::sync::Mutex::default();
-        let holders = Arc::new(Holders::new(Duration::from_millis(options.limits.client_live_ms)));
-        let broker = Arc::new(Broker { options, replicas, router, holders, hosted, tasks: Mutex::default() });
+        let broker = Arc::new(Broker { options, replicas, router, hosted, tasks: Mutex::default() });
         for record in broker.placements().map_err(StartError::Folder)? {
             broker.host_group(record).await?;
         }
@@ -138,12 +133,6 @@ impl Broker {
         replica.group().initialize(&voters).await
     }
 
-    /// From now on tells all nodes which of these clients live and which say good-bye, until the broker is gone: leaders
-    /// renew what living push consumers hold, and release what was held by those that went.
-    pub fn report_clients(self: &Arc<Self>, clients: Arc<Clients>) {
-        self.tasks.lock().spawn(reports::run(Arc::downgrade(self), clients));
-    }
-
     /// The way to the leader of any group.
     #[must_use]
     pub fn router(&self) -> &Router {
@@ -172,11 +161,7 @@ impl Broker {
     /// runtime.
     #[must_use]
     pub fn forward_service(&self) -> InterceptedService<ForwardServer<ForwardService>, PeerServerInterceptor> {
-        let server = ForwardService::server(
-            Arc::clone(&self.replicas),
-            Arc::clone(&self.holders),
-            tokio::runtime::Handle::current(),
-        );
+        let server = ForwardService::server(Arc::clone(&self.replicas), tokio::runtime::Handle::current());
         InterceptedService::new(server, self.options.raft.identity().server())
     }
 

@@ -8,10 +8,9 @@ mod dead_letter;
 mod lag;
 mod pop;
 mod propose;
-mod report_clients;
 mod wait;
 
-use crate::leader::{Holders, Replica, Replicas, failure};
+use crate::leader::{Replica, Replicas, failure};
 use raftmq_model::ids::GroupId;
 use raftmq_proto::forward::{
     self as api, Failure,
@@ -29,18 +28,13 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// The service. See the module.
 pub struct ForwardService {
     replicas: Arc<Replicas>,
-    holders: Arc<Holders>,
     runtime: Handle,
 }
 
 impl ForwardService {
     /// The tonic service over these replicas; its calls run on `runtime`.
-    pub(crate) fn server(
-        replicas: Arc<Replicas>,
-        holders: Arc<Holders>,
-        runtime: Handle,
-    ) -> ForwardServer<ForwardService> {
-        ForwardServer::new(ForwardService { replicas, holders, runtime })
+    pub(crate) fn server(replicas: Arc<Replicas>, runtime: Handle) -> ForwardServer<ForwardService> {
+        ForwardServer::new(ForwardService { replicas, runtime })
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX)
     }
@@ -110,12 +104,5 @@ impl Forward for ForwardService {
         let request = request.into_inner();
         let replica = self.replica(request.group_id);
         self.run(dead_letter::answer(replica, request)).await
-    }
-
-    async fn report_clients(
-        &self,
-        request: Request<api::ReportClientsRequest>,
-    ) -> Result<Response<api::ReportClientsReply>, Status> {
-        Ok(Response::new(report_clients::answer(&self.holders, &request.into_inner())))
     }
 }

@@ -8,7 +8,6 @@ use crate::edge::Edge;
 use crate::service::{Cluster, Delivery, Receive};
 use crate::status::{self, Refusal};
 use raftmq_model::filter::TagFilter;
-use raftmq_model::ids::client_code;
 use raftmq_model::limit::{self, RECEIVE_BATCH_COUNT_MAX};
 use raftmq_proto::v2::receive_message_response::Content;
 use raftmq_proto::v2::{
@@ -38,9 +37,9 @@ async fn answer<C: Cluster>(
     call: &Call,
     request: ReceiveMessageRequest,
 ) -> Result<Vec<Message>, Refusal> {
-    let client = client_code(call.client_id()?);
+    call.client_id()?;
     let topic = request.message_queue.as_ref().and_then(|queue| queue.topic.clone()).unwrap_or_default();
-    let receive = receive_of(call, client, request, &topic, edge.service.options.auto_renew_invisible_ms)?;
+    let receive = receive_of(call, request, &topic, edge.service.options.auto_renew_invisible_ms)?;
     let deliveries = edge.service.receive(&receive).await?;
     if deliveries.is_empty() {
         return Err(Refusal::new(Code::MessageNotFound, "There is no new message."));
@@ -50,7 +49,6 @@ async fn answer<C: Cluster>(
 
 fn receive_of(
     call: &Call,
-    client: u64,
     request: ReceiveMessageRequest,
     topic: &Resource,
     auto_renew_invisible_ms: u64,
@@ -71,8 +69,6 @@ fn receive_of(
         filter: filter_of(request.filter_expression.as_ref())?,
         batch_count: u32::try_from(request.batch_size).unwrap_or(0).clamp(1, RECEIVE_BATCH_COUNT_MAX),
         invisible_ms,
-        client,
-        renewed: request.auto_renew,
         // A retry by this node of an attempt whose answer was lost must get the same batch.
         attempt_id: request
             .attempt_id

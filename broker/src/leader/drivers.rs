@@ -16,7 +16,6 @@ impl Drivers {
         tasks.spawn(Arc::clone(replica).follow_leadership());
         tasks.spawn(Arc::clone(replica).move_dead_letters());
         tasks.spawn(Arc::clone(replica).sync_config());
-        tasks.spawn(Arc::clone(replica).renew_and_release());
         Drivers { _tasks: tasks }
     }
 }

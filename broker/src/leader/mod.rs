@@ -4,19 +4,17 @@
 //! plan that came too late is made again. All state of this folder is soft: it is dropped with the leadership.
 //!
 //! Files: `replica` the calls, `pop`, `planner` and `attempts` taking messages, `wait` and `wait_table` long polls, `dead_letter` and
-//! `config_sync` and `renew` (with `holders`) the drivers, `failure` why a call was not served, `replicas` all of this node's.
+//! `config_sync` the drivers, `failure` why a call was not served, `replicas` all of this node's.
 
 mod attempts;
 mod config_sync;
 mod dead_letter;
 mod drivers;
 mod failure;
-mod holders;
 mod lag;
 mod letter;
 mod planner;
 mod pop;
-mod renew;
 mod replica;
 mod replicas;
 mod wait;
@@ -24,7 +22,6 @@ mod wait_table;
 
 pub(crate) use drivers::Drivers;
 pub(crate) use failure::failure;
-pub(crate) use holders::Holders;
 pub use replica::Replica;
 pub(crate) use replica::ReplicaOptions;
 pub(crate) use replicas::Replicas;

@@ -42,8 +42,6 @@ pub(super) struct Ask<'a> {
     pub(super) fifo: bool,
     pub(super) filter: &'a TagFilter,
     pub(super) invisible_ms: u64,
-    pub(super) client: u64,
-    pub(super) renewed: bool,
     /// Empty: none.
     pub(super) attempt_id: String,
     /// Most messages to take.
@@ -132,8 +130,6 @@ impl Planner {
             again: look.again,
             invisible_ms: ask.invisible_ms,
             attempt_id: ask.attempt_id.clone(),
-            client: ask.client,
-            renewed: ask.renewed,
         };
         let epoch = held.epoch;
         drop(held);

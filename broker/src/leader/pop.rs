@@ -26,8 +26,6 @@ struct Receive {
     consumer_group: Arc<ConsumerGroupConfig>,
     filter: TagFilter,
     invisible_ms: u64,
-    client: u64,
-    renewed: bool,
     attempt_id: String,
     count_max: usize,
     deadline: Instant,
@@ -83,8 +81,6 @@ impl Replica {
             consumer_group,
             filter,
             invisible_ms: request.invisible_ms,
-            client: request.client,
-            renewed: request.renewed,
             attempt_id: request.attempt_id.clone(),
             count_max: request.batch_count.clamp(1, self.limits.pop_batch_count_max) as usize,
             deadline: Instant::now() + Duration::from_millis(request.timeout_ms.into()),
@@ -139,8 +135,6 @@ impl Replica {
                 again: Vec::new(),
                 invisible_ms: receive.invisible_ms,
                 attempt_id,
-                client: receive.client,
-                renewed: receive.renewed,
             }))
         });
         again.collect()
@@ -161,8 +155,6 @@ impl Replica {
                 fifo: receive.consumer_group.fifo,
                 filter: &receive.filter,
                 invisible_ms: receive.invisible_ms,
-                client: receive.client,
-                renewed: receive.renewed,
                 attempt_id: attempt_id_of(&receive.attempt_id, *queue),
                 count_max: left,
                 bytes_max: bytes_left,

@@ -2,7 +2,6 @@
 
 use super::attempts::Attempts;
 use super::failure::{failure, of_propose};
-use super::holders::Holders;
 use super::planner::Planner;
 use super::wait_table::WaitTable;
 use crate::machine::MachineView;
@@ -29,7 +28,6 @@ pub(crate) struct ReplicaOptions {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) meta: Arc<MetaClient>,
     pub(crate) limits: BrokerLimits,
-    pub(crate) holders: Arc<Holders>,
 }
 
 /// One replica of a broker group on this node. Calls answer NOT_LEADER where another replica leads.
@@ -41,7 +39,6 @@ pub struct Replica {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) meta: Arc<MetaClient>,
     pub(super) limits: BrokerLimits,
-    pub(super) holders: Arc<Holders>,
     pub(super) planner: Planner,
     pub(super) attempts: Arc<Attempts>,
     /// Rotates over the queues that a pop starts with.
@@ -61,7 +58,6 @@ impl Replica {
             clock: options.clock,
             meta: options.meta,
             limits: options.limits,
-            holders: options.holders,
             planner: Planner::default(),
             attempts: Arc::default(),
             turn: AtomicUsize::new(0),

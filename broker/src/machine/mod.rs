@@ -123,9 +123,6 @@ impl Hints {
             }
             // In order, a finished message lets the next one go.
             Command::Ack(ack) => ack.handles.iter().for_each(|handle| changed(handle.topic, handle.consumer_group)),
-            Command::Extend(extend) => {
-                extend.handles.iter().for_each(|handle| changed(handle.topic, handle.consumer_group));
-            }
             Command::DeadLetter(letter) => {
                 if let Some(handle) = &letter.handle {
                     changed(handle.topic, handle.consumer_group);

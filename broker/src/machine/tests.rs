@@ -68,8 +68,6 @@ fn pop(i: u64) -> Command {
         again: Vec::new(),
         invisible_ms: 30,
         attempt_id: format!("attempt-{i}"),
-        client: i % 3,
-        renewed: i.is_multiple_of(2),
     })
 }
 

@@ -230,13 +230,6 @@ impl Router {
         .await
     }
 
-    /// Tells a node which clients live here and which said good-bye.
-    pub(crate) async fn report_clients(&self, node: NodeId, request: forward::ReportClientsRequest) {
-        if let Err(status) = self.inner.channels.client(node).report_clients(request).await {
-            tracing::debug!(%node, %status, "clients are not reported");
-        }
-    }
-
     /// For how long this node has known no leader of `group`; `None` while it knows one.
     #[must_use]
     pub fn leaderless_for(&self, group: GroupId) -> Option<Duration> {

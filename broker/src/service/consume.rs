@@ -37,10 +37,6 @@ pub struct Receive {
     pub batch_count: u32,
     /// How long they stay invisible.
     pub invisible_ms: u64,
-    /// [`raftmq_model::ids::client_code`] of the client.
-    pub client: u64,
-    /// Whether that time is renewed while the client lives.
-    pub renewed: bool,
     /// Names the attempt; empty: none.
     pub attempt_id: String,
     /// When to answer with nothing.
@@ -190,8 +186,6 @@ impl<C: Cluster> Poll<'_, C> {
             consumer_group_uid: self.consumer_group.0,
             batch_count: receive.batch_count,
             invisible_ms: receive.invisible_ms,
-            client: receive.client,
-            renewed: receive.renewed,
             tags: receive.filter.tags().to_vec(),
             attempt_id: receive.attempt_id.clone(),
             ..PopRequest::default()

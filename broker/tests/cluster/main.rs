@@ -5,6 +5,5 @@
 mod edge;
 mod failover;
 mod redelivery;
-mod renewal;
 mod routing;
 mod support;

@@ -1,6 +1,6 @@
 //! Encoding of [`Command`]: a kind and a version in front of a body.
 
-use super::{Ack, Append, ChangeInvisible, Command, DeadLetter, Extend, Pop};
+use super::{Ack, Append, ChangeInvisible, Command, DeadLetter, Pop};
 use crate::config::{ConsumerGroupConfig, TopicConfig};
 use crate::reader::Reader;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -19,7 +19,6 @@ const POP_KIND: u8 = 6;
 const ACK_KIND: u8 = 7;
 const CHANGE_INVISIBLE_KIND: u8 = 8;
 const DEAD_LETTER_KIND: u8 = 9;
-const EXTEND_KIND: u8 = 10;
 
 pub(super) const APPEND_VERSION: u8 = 1;
 /// Protobuf bodies grow by fields; this changes only when an old reader must refuse the command.
@@ -78,7 +77,6 @@ impl Command {
             Command::Pop(pop) => encode_message(POP_KIND, pop),
             Command::Ack(ack) => encode_message(ACK_KIND, ack),
             Command::ChangeInvisible(change) => encode_message(CHANGE_INVISIBLE_KIND, change),
-            Command::Extend(extend) => encode_message(EXTEND_KIND, extend),
             Command::DeadLetter(letter) => encode_message(DEAD_LETTER_KIND, letter),
         }
     }
@@ -109,7 +107,6 @@ impl Command {
             POP_KIND => decode_message::<Pop>(kind, reader).map(Command::Pop),
             ACK_KIND => decode_message::<Ack>(kind, reader).map(Command::Ack),
             CHANGE_INVISIBLE_KIND => decode_message::<ChangeInvisible>(kind, reader).map(Command::ChangeInvisible),
-            EXTEND_KIND => decode_message::<Extend>(kind, reader).map(Command::Extend),
             DEAD_LETTER_KIND => decode_message::<DeadLetter>(kind, reader).map(Command::DeadLetter),
             _ => Err(DecodeError::Unknown { kind, version }),
         }

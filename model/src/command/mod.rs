@@ -45,8 +45,6 @@ pub enum Command {
     Ack(Ack),
     /// Change when one message becomes visible again.
     ChangeInvisible(ChangeInvisible),
-    /// Give messages that are in flight another time under the handles that they have.
-    Extend(Extend),
     /// Move one message to the dead-letter topic and finish it, in one step.
     DeadLetter(DeadLetter),
 }
@@ -81,12 +79,6 @@ pub struct Pop {
     /// Names this attempt: the same id again gets the same batch while it is in flight. Empty: none.
     #[prost(string, tag = "9")]
     pub attempt_id: String,
-    /// [`crate::ids::client_code`] of the client that takes; 0: not told.
-    #[prost(fixed64, tag = "10")]
-    pub client: u64,
-    /// Whether the leader renews the time while the client lives.
-    #[prost(bool, tag = "11")]
-    pub renewed: bool,
 }
 
 /// One message to take again, with the premise that it is still at `attempt` and its time is over.
@@ -144,18 +136,6 @@ pub struct ChangeInvisible {
     /// is answered with the handle that it gave out before. 0: never answered like that.
     #[prost(uint64, tag = "3")]
     pub request: u64,
-}
-
-/// Make messages visible again `invisible_ms` after the log time of the command, each under the handle that it has, if that
-/// is the one named: a leader renews the time of a client that lives, or cuts that of one that said good-bye. Idempotent.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct Extend {
-    /// The handles.
-    #[prost(message, repeated, tag = "1")]
-    pub handles: Vec<HandleKey>,
-    /// Milliseconds from now.
-    #[prost(uint64, tag = "2")]
-    pub invisible_ms: u64,
 }
 
 /// Append `letter` to the dead-letter topic and finish the message that `handle` names, if it still is in flight at

@@ -12,7 +12,7 @@ pub enum Outcome {
     Done,
     /// To `Pop`.
     Pop(PopOutcome),
-    /// To `Ack` and `Extend`: one for each handle, in order. To `ChangeInvisible` and `DeadLetter`: exactly one.
+    /// To `Ack`: one for each handle, in order. To `ChangeInvisible` and `DeadLetter`: exactly one.
     Handles(Vec<HandleOutcome>),
     /// The command names a topic that this group does not know (yet, or any more).
     UnknownTopic,

@@ -28,12 +28,12 @@ prop_compose! {
 prop_compose! {
     fn pop()(
         uids: (u64, u64), queue: u32, range: (u64, u64), fresh: Vec<u64>, again: Vec<(u64, u32)>, invisible_ms: u64,
-        attempt_id: String, client: u64, renewed: bool,
+        attempt_id: String,
     ) -> Pop {
         Pop {
             consumer_group: uids.0, topic: uids.1, queue, from: range.0, next: range.1, fresh,
             again: again.into_iter().map(|(offset, attempt)| PopAgain { offset, attempt }).collect(),
-            invisible_ms, attempt_id, client, renewed,
+            invisible_ms, attempt_id,
         }
     }
 }
@@ -66,8 +66,6 @@ fn command() -> impl Strategy<Value = Command> {
         (handle(), any::<(u64, u64)>()).prop_map(|(handle, (invisible_ms, request))| {
             Command::ChangeInvisible(ChangeInvisible { handle: Some(handle), invisible_ms, request })
         }),
-        (prop::collection::vec(handle(), 0..5), any::<u64>())
-            .prop_map(|(handles, invisible_ms)| Command::Extend(Extend { handles, invisible_ms })),
         (handle(), any::<(u64, u32, i64)>(), bytes(300)).prop_map(|(handle, to, letter)| {
             let (letter_topic, letter_queue, letter_tags_code) = to;
             let handle = Some(handle);
@@ -186,10 +184,9 @@ fn kinds_keep_their_numbers() {
         Command::Ack(Ack::default()),
         Command::ChangeInvisible(ChangeInvisible { handle: Some(key), invisible_ms: 0, request: 0 }),
         Command::DeadLetter(DeadLetter::default()),
-        Command::Extend(Extend::default()),
     ]
     .map(|command| command.encode()[0]);
-    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
 }
 
 #[test]

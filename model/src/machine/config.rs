@@ -116,7 +116,6 @@ impl GroupState {
         changes.delete(key::cursor::key(consumed));
         for (offset, record) in consumption.in_flight {
             self.exhausted.remove(&(record.visible_at, consumed, offset));
-            self.renewals.remove(&(record.visible_at, consumed, offset));
             changes.delete(key::in_flight::key(consumed, offset));
         }
     }

@@ -28,36 +28,8 @@ pub struct InFlight {
     pub command_at: u32,
     /// When it may be taken again.
     pub visible_at: Timestamp,
-    /// What gave the newest handle out.
-    pub given_by: GivenBy,
-}
-
-/// What gave a handle out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GivenBy {
-    /// A `Pop` that names no client.
-    #[default]
-    Pop,
-    /// A `Pop` of a client.
-    Client {
-        /// [`crate::ids::client_code`] of the client.
-        client: u64,
-        /// Log time of the `Pop`.
-        taken_at: Timestamp,
-        /// Whether the leader renews the time while the client lives.
-        renewed: bool,
-    },
-    /// A `ChangeInvisible`: from here on the message has the time that the client gave it.
-    Change {
-        /// [`crate::command::ChangeInvisible::request`].
-        request: u64,
-    },
-}
-
-impl GivenBy {
-    pub(super) fn is_renewed(self) -> bool {
-        matches!(self, GivenBy::Client { renewed: true, .. })
-    }
+    /// The `ChangeInvisible` request that gave the newest handle out; 0 when a `Pop` did.
+    pub changed_by: u64,
 }
 
 impl InFlight {
@@ -92,7 +64,6 @@ pub(super) struct Flight<'a> {
     pub(super) queue: &'a mut Consumption,
     pub(super) attempts: &'a mut Attempts,
     pub(super) exhausted: &'a mut BTreeSet<(Timestamp, ConsumedQueue, QueueOffset)>,
-    pub(super) renewals: &'a mut BTreeSet<(Timestamp, ConsumedQueue, QueueOffset)>,
 }
 
 impl Flight<'_> {
@@ -125,9 +96,6 @@ impl Flight<'_> {
         } else {
             self.queue.due.insert((record.visible_at, offset));
         }
-        if record.given_by.is_renewed() {
-            self.renewals.insert((record.visible_at, self.consumed, offset));
-        }
     }
 
     /// The inverse of [`Flight::index`]; right as well when `attempts_max` is another than it was then.
@@ -135,10 +103,6 @@ impl Flight<'_> {
         if !self.queue.due.remove(&(record.visible_at, offset)) {
             let known = self.exhausted.remove(&(record.visible_at, self.consumed, offset));
             assert!(known, "an in-flight message is in the due order");
-        }
-        if record.given_by.is_renewed() {
-            let known = self.renewals.remove(&(record.visible_at, self.consumed, offset));
-            assert!(known, "a message whose time is renewed is in the order of renewals");
         }
     }
 

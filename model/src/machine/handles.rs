@@ -1,11 +1,11 @@
-//! What a receipt handle can do: `Ack`, `ChangeInvisible` and `Extend`.
+//! What a receipt handle can do: `Ack` and `ChangeInvisible`.
 //!
 //! The newest handle of a message stays good until the message is taken again, even past its time.
 
 use super::GroupState;
 use super::changes::Changes;
-use super::consumption::{ConsumedQueue, GivenBy, InFlight};
-use crate::command::{Ack, ChangeInvisible, Extend, HandleKey, HandleOutcome, Outcome};
+use super::consumption::{ConsumedQueue, InFlight};
+use crate::command::{Ack, ChangeInvisible, HandleKey, HandleOutcome, Outcome};
 use crate::ids::{ConsumerGroupUid, Position, QueueId, QueueOffset, TopicUid};
 
 impl GroupState {
@@ -39,34 +39,19 @@ impl GroupState {
         };
         let visible_at = self.now.plus_ms(change.invisible_ms);
         let command_at = InFlight::NO_ATTEMPT_ID;
-        let (attempt, popped_at) = (record.attempt, at.index);
-        let given_by = GivenBy::Change { request: change.request };
-        let record = InFlight { attempt, popped_at, command_at, visible_at, given_by };
+        let (attempt, popped_at, changed_by) = (record.attempt, at.index, change.request);
+        let record = InFlight { attempt, popped_at, command_at, visible_at, changed_by };
         if let Some(mut flight) = self.flight(consumed_queue(handle)) {
             flight.set(QueueOffset(handle.offset), record, changes);
         }
         Outcome::Handles(vec![HandleOutcome::Renewed { popped_at: at.index }])
     }
 
-    pub(super) fn extend(&mut self, extend: &Extend, changes: &mut Changes) -> Outcome {
-        let visible_at = self.now.plus_ms(extend.invisible_ms);
-        let mut extend_one = |handle: &HandleKey| match self.judge(handle) {
-            Err(outcome) => outcome,
-            Ok(record) => {
-                if let Some(mut flight) = self.flight(consumed_queue(handle)) {
-                    flight.set(QueueOffset(handle.offset), InFlight { visible_at, ..record }, changes);
-                }
-                HandleOutcome::Done
-            }
-        };
-        Outcome::Handles(extend.handles.iter().map(&mut extend_one).collect())
-    }
-
     /// Whether the newest handle is the one that this very request gave out: it was proposed again, since whoever asked
     /// did not hear the outcome.
     fn changed_before(&self, handle: &HandleKey, request: u64) -> Option<u64> {
         let record = self.held(handle).ok()?;
-        let same = request != 0 && record.given_by == GivenBy::Change { request } && record.attempt == handle.attempt;
+        let same = request != 0 && record.changed_by == request && record.attempt == handle.attempt;
         same.then_some(record.popped_at)
     }
 

@@ -40,7 +40,7 @@ mod query;
 mod window;
 
 pub use changes::{Changes, Enqueue, Write};
-pub use consumption::{ConsumedQueue, GivenBy, InFlight};
+pub use consumption::{ConsumedQueue, InFlight};
 pub use limits::{
     ATTEMPT_ID_BYTES_MAX, ATTEMPT_IDS_COUNT_MAX, ATTEMPT_IDS_MS, IN_FLIGHT_COUNT_MAX, Limits, POP_COUNT_MAX,
     STORED_ONCE_COUNT_MAX, STORED_ONCE_ID_BYTES_MAX, STORED_ONCE_MS,
@@ -71,8 +71,6 @@ pub struct GroupState {
     consumptions: BTreeMap<ConsumedQueue, Consumption>,
     /// In-flight messages that had their last attempt, by the time when that is over.
     exhausted: BTreeSet<(Timestamp, ConsumedQueue, QueueOffset)>,
-    /// In-flight messages whose time is renewed while their client lives, by the time when it is over.
-    renewals: BTreeSet<(Timestamp, ConsumedQueue, QueueOffset)>,
     window: StoredOnce,
     dirty: Dirty,
 }
@@ -129,7 +127,6 @@ impl GroupState {
             consumer_groups_removed: BTreeSet::new(),
             consumptions: BTreeMap::new(),
             exhausted: BTreeSet::new(),
-            renewals: BTreeSet::new(),
             window: StoredOnce::new(limits),
             dirty: Dirty::default(),
         }
@@ -160,7 +157,6 @@ impl GroupState {
             Command::Pop(pop) => self.pop(at, command_at, pop, changes),
             Command::Ack(ack) => self.ack(ack, changes),
             Command::ChangeInvisible(change) => self.change_invisible(at, change, changes),
-            Command::Extend(extend) => self.extend(extend, changes),
             Command::DeadLetter(letter) => self.dead_letter(at, command_at, letter, changes),
         }
     }
@@ -201,7 +197,6 @@ impl GroupState {
             queue: self.consumptions.get_mut(&consumed)?,
             attempts: &mut group.attempts,
             exhausted: &mut self.exhausted,
-            renewals: &mut self.renewals,
         })
     }
 }

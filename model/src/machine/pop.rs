@@ -3,7 +3,7 @@
 use super::GroupState;
 use super::attempts::{Attempt, AttemptKey};
 use super::changes::Changes;
-use super::consumption::{ConsumedQueue, Flight, GivenBy, InFlight};
+use super::consumption::{ConsumedQueue, Flight, InFlight};
 use crate::command::{Outcome, Pop, PopOutcome, PoppedMessage};
 use crate::ids::{ConsumerGroupUid, Position, QueueId, QueueOffset, Timestamp, TopicUid};
 
@@ -54,13 +54,7 @@ impl GroupState {
     fn take(&mut self, consumed: ConsumedQueue, key: AttemptKey, pop: &Pop, changes: &mut Changes) -> PopOutcome {
         let visible_at = self.now.plus_ms(pop.invisible_ms);
         let command_at = if pop.attempt_id.is_empty() { InFlight::NO_ATTEMPT_ID } else { key.command_at };
-        let record = InFlight {
-            attempt: 1,
-            popped_at: key.popped_at,
-            command_at,
-            visible_at,
-            given_by: given_by(pop, self.now),
-        };
+        let record = InFlight { attempt: 1, popped_at: key.popped_at, command_at, visible_at, changed_by: 0 };
         let (now, limits) = (self.now, self.limits);
         self.consumptions.entry(consumed).or_default();
         let mut messages = Vec::with_capacity(pop.again.len() + pop.fresh.len());
@@ -157,13 +151,6 @@ fn take_fresh(
         messages.push(PoppedMessage { offset, attempt: record.attempt });
     }
     QueueOffset(pop.next)
-}
-
-fn given_by(pop: &Pop, taken_at: Timestamp) -> GivenBy {
-    match pop.client {
-        0 => GivenBy::Pop,
-        client => GivenBy::Client { client, taken_at, renewed: pop.renewed },
-    }
 }
 
 fn consumed_queue(pop: &Pop) -> ConsumedQueue {

@@ -1,7 +1,7 @@
 //! What the leader's planner and drivers ask. None of it changes the state; a plan is checked again by `apply`.
 
 use super::GroupState;
-use super::consumption::{ConsumedQueue, GivenBy, InFlight};
+use super::consumption::{ConsumedQueue, InFlight};
 use crate::command::{HandleKey, PoppedMessage};
 use crate::config::{ConsumerGroupConfig, TopicConfig};
 use crate::ids::{ConsumerGroupUid, GroupId, QueueId, QueueOffset, Timestamp, TopicUid};
@@ -147,31 +147,6 @@ impl GroupState {
         self.exhausted.first().map(|(visible_at, ..)| *visible_at)
     }
 
-    /// Messages whose time is renewed and over by `until`, soonest first, at most `limit`: handle, client, when taken.
-    #[must_use]
-    pub fn renewals(&self, until: Timestamp, limit: usize) -> Vec<(HandleKey, u64, Timestamp)> {
-        let soon = self.renewals.iter().take_while(|(visible_at, ..)| *visible_at <= until);
-        let held = soon.filter_map(|(_, consumed, offset)| {
-            let record = self.consumptions.get(consumed)?.in_flight.get(offset)?;
-            let GivenBy::Client { client, taken_at, .. } = record.given_by else { return None };
-            Some((handle_of(*consumed, *offset, record), client, taken_at))
-        });
-        held.take(limit).collect()
-    }
-
-    /// Messages that clients hold of whom `held` says yes and that stay invisible beyond `after`, at most `limit`. Walks over
-    /// everything in flight.
-    pub fn held_by(&self, held: impl Fn(u64) -> bool, after: Timestamp, limit: usize) -> Vec<HandleKey> {
-        let all = self.consumptions.iter().flat_map(|(consumed, consumption)| {
-            consumption.in_flight.iter().map(move |(offset, record)| (*consumed, *offset, record))
-        });
-        let theirs = all.filter(|(_, _, record)| {
-            let GivenBy::Client { client, .. } = record.given_by else { return false };
-            record.visible_at > after && held(client)
-        });
-        theirs.map(|(consumed, offset, record)| handle_of(consumed, offset, record)).take(limit).collect()
-    }
-
     /// What a consumer group has in flight of a queue, by offset.
     pub fn in_flight(
         &self,
@@ -235,16 +210,5 @@ impl GroupState {
     #[must_use]
     pub fn stored_once_memory_bytes(&self) -> usize {
         self.window.memory_bytes()
-    }
-}
-
-fn handle_of(consumed: ConsumedQueue, offset: QueueOffset, record: &InFlight) -> HandleKey {
-    HandleKey {
-        consumer_group: consumed.consumer_group.0,
-        topic: consumed.topic.0,
-        queue: consumed.queue.0,
-        offset: offset.0,
-        attempt: record.attempt,
-        popped_at: record.popped_at,
     }
 }

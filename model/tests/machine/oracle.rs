@@ -122,16 +122,6 @@ impl Oracle {
                 }
                 assert_eq!(*outcomes, [expected], "{handle:?}");
             }
-            (Command::Extend(extend), Outcome::Handles(outcomes)) => {
-                assert_eq!(extend.handles.len(), outcomes.len());
-                for (handle, outcome) in extend.handles.iter().zip(outcomes) {
-                    assert_eq!(*outcome, self.judge(handle), "{handle:?}");
-                    if *outcome == HandleOutcome::Done {
-                        let held = self.held.get_mut(&(consumed(handle), handle.offset)).unwrap();
-                        held.visible_at = self.now + extend.invisible_ms as i64;
-                    }
-                }
-            }
             (Command::DeadLetter(letter), outcome) => self.dead_letter(letter, outcome),
             other => panic!("no outcome of this command: {other:?}"),
         }

@@ -5,7 +5,7 @@ use crate::oracle::Oracle;
 use bytes::Bytes;
 use proptest::prelude::*;
 use raftmq_model::command::{
-    Ack, ChangeInvisible, Command, DeadLetter, Extend, HandleKey, HandleOutcome, Outcome, Pop, PopAgain, PopOutcome,
+    Ack, ChangeInvisible, Command, DeadLetter, HandleKey, HandleOutcome, Outcome, Pop, PopAgain, PopOutcome,
 };
 use raftmq_model::ids::{ConsumerGroupUid, QueueId, Timestamp, TopicUid};
 use raftmq_model::machine::{GroupState, Limits};
@@ -51,11 +51,6 @@ enum Step {
         invisible: u64,
         request: u64,
     },
-    Extend {
-        nth: usize,
-        more: usize,
-        invisible: u64,
-    },
     Letter {
         nth: usize,
         driver: bool,
@@ -86,8 +81,6 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (any::<usize>(), 0..3usize).prop_map(|(nth, more)| Step::Ack { nth, more }),
         3 => (any::<usize>(), 0..20u64, 0..4u64)
             .prop_map(|(nth, invisible, request)| Step::Change { nth, invisible, request }),
-        3 => (any::<usize>(), 0..3usize, 0..20u64)
-            .prop_map(|(nth, more, invisible)| Step::Extend { nth, more, invisible }),
         3 => (any::<usize>(), any::<bool>()).prop_map(|(nth, driver)| Step::Letter { nth, driver }),
         6 => (0..20u8).prop_map(Step::Tick),
         1 => Just(Step::Backwards),
@@ -147,10 +140,6 @@ impl Run {
                     let change = ChangeInvisible { handle: Some(handle), invisible_ms, request };
                     self.apply(Command::ChangeInvisible(change));
                 }
-            }
-            Step::Extend { nth, more, invisible } => {
-                let handles = (0..=*more).filter_map(|n| self.handle(nth.wrapping_add(n * 7))).collect();
-                self.apply(Command::Extend(Extend { handles, invisible_ms: *invisible }));
             }
             Step::Letter { nth, driver } => self.letter(*nth, *driver),
             Step::Tick(ms) => self.now += i64::from(*ms),
@@ -242,9 +231,7 @@ fn plan(state: &GroupState, step: &Step, now: Timestamp) -> Pop {
     let again = again.into_iter().map(|(offset, attempt)| PopAgain { offset: offset.0, attempt }).collect();
     let attempt_id = if attempt < 3 { format!("attempt-{attempt}") } else { String::new() };
     let consumer_group = consumer_group.0;
-    // Some pops name a client, and some of these have their time renewed.
-    let (client, renewed) = (u64::from(attempt % 4), attempt % 2 == 1);
-    Pop { consumer_group, topic, queue, from, next, fresh, again, invisible_ms: invisible, attempt_id, client, renewed }
+    Pop { consumer_group, topic, queue, from, next, fresh, again, invisible_ms: invisible, attempt_id }
 }
 
 /// Applies a whole log in runs of `run` entries, restarting after every `restart` runs (0: never).

@@ -19,7 +19,7 @@
 use crate::harness::{Log, Replica, append, consumer_group, topic};
 use bytes::Bytes;
 use raftmq_model::command::{
-    Ack, AppendOutcome, ChangeInvisible, Command, DeadLetter, Extend, HandleKey, HandleOutcome, Outcome, Pop, PopAgain,
+    Ack, AppendOutcome, ChangeInvisible, Command, DeadLetter, HandleKey, HandleOutcome, Outcome, Pop, PopAgain,
     PopOutcome,
 };
 use raftmq_model::ids::{ConsumerGroupUid, QueueId, TopicUid};
@@ -114,11 +114,6 @@ impl Script {
                 let request = field(&words, "request").map_or(0, |word| word.parse().unwrap());
                 self.apply(Command::ChangeInvisible(ChangeInvisible { handle, invisible_ms, request }))
             }
-            "extend" => {
-                let invisible_ms = field(&words, "invisible").unwrap().parse().unwrap();
-                let handles = words[2..words.len() - 1].iter().map(|word| handle(words[0], words[1], word)).collect();
-                self.apply(Command::Extend(Extend { handles, invisible_ms }))
-            }
             "letter" => {
                 let (letter_topic, letter_queue) = place(field(&words, "to").unwrap());
                 let handle = Some(handle(words[0], words[1], words[2]));
@@ -149,22 +144,6 @@ impl Script {
                 let over: Vec<String> =
                     over.iter().map(|h| format!("{}/{}:{}@{}", h.topic, h.queue, h.offset, h.attempt)).collect();
                 format!("[{}] next {:?}", over.join(" "), state.next_exhausted().map(|at| at.0))
-            }
-            "renewals" => {
-                let until = raftmq_model::ids::Timestamp(words[0].parse().unwrap());
-                let soon = state.renewals(until, 100);
-                let soon: Vec<String> = soon
-                    .iter()
-                    .map(|(h, client, at)| format!("{}@{}#{} of {client} since {at}", h.offset, h.attempt, h.popped_at))
-                    .collect();
-                format!("[{}]", soon.join(", "))
-            }
-            "held" => {
-                let client: u64 = words[0].parse().unwrap();
-                let held = state.held_by(|code| code == client, now, 100);
-                let held: Vec<String> =
-                    held.iter().map(|h| format!("{}@{}#{}", h.offset, h.attempt, h.popped_at)).collect();
-                format!("[{}]", held.join(", "))
             }
             "show" => {
                 let (group, (topic, queue)) = (ConsumerGroupUid(words[0].parse().unwrap()), place(words[1]));
@@ -214,8 +193,6 @@ fn pop(words: &[&str]) -> Command {
         again: list("again").into_iter().map(again).collect(),
         invisible_ms: field(words, "invisible").unwrap().parse().unwrap(),
         attempt_id: field(words, "attempt").unwrap_or_default().to_owned(),
-        client: field(words, "client").map_or(0, |word| word.parse().unwrap()),
-        renewed: field(words, "renewed") == Some("yes"),
     })
 }
 

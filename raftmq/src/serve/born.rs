@@ -73,7 +73,6 @@ pub(super) async fn start(node: Arc<Node>, peer_listener: TcpListener) -> Result
         broker.host_group(record.clone()).await.map_err(|error| Failure::fatal(error.to_string()))?;
     }
     let edge = Edge::new(broker.router().clone(), Arc::clone(&meta), clock, edge_options(&node));
-    broker.report_clients(Arc::clone(edge.clients()));
     let born = Arc::new(Born { raft, meta, broker, edge, namesrv });
     node.set_born(Arc::clone(&born));
     serve_peers(&node, &born, peer_listener).await?;

@@ -100,8 +100,6 @@ impl Bench {
             fifo,
             filter,
             invisible_ms: 100,
-            client: 0,
-            renewed: false,
             attempt_id: String::new(),
             count_max,
             bytes_max: self.bytes_max,

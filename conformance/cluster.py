@@ -189,6 +189,19 @@ class Client:
         times = [event["t"] for event in self.sent]
         return max((b - a for a, b in zip(times, times[1:])), default=0)
 
+    def slowest(self):
+        """For each consumer the longest time from the acked send of a message to its first receipt, and the attempt of that receipt."""
+        slowest = {}
+        sent = {event["id"]: event["t"] for event in self.sent}
+        for via in self.vias:
+            first = {}
+            for event in self.got[via]:
+                first.setdefault(event["id"], event)
+            times = [(event["t"] - sent[id], event["attempt"]) for id, event in first.items() if id in sent]
+            ms, attempt = max(times, default=(0, 0))
+            slowest[via] = f"{via} {ms / 1000:.1f} s" + (f" (attempt {attempt})" if attempt > 1 else "")
+        return ", ".join(slowest.values())
+
     def check(self):
         if self.bad():
             raise Failed(f"{self.sdk}: {self.bad()} messages came back changed")

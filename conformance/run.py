@@ -108,6 +108,7 @@ def run_case(case, sdks, args):
         failed.update(body(live, cluster, args))
         for client in clients:
             cells[client.sdk] = failed.get(client.sdk) or f"ok {len(client.sent)}/{client.asked} gap {client.gap_ms()} ms"
+            print(f"{case} {client.sdk}: slowest {client.slowest()}", file=sys.stderr)
         if failed:
             print(cluster.logs(), file=sys.stderr)
     finally:

@@ -40,7 +40,7 @@ type Answer<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl<C: Cluster> MessagingService for Edge<C> {
-    type ReceiveMessageStream = receive_message::Frames;
+    type ReceiveMessageStream = receive_message::Frames<C>;
     type PullMessageStream = BoxStream<'static, Result<PullMessageResponse, Status>>;
     type TelemetryStream = BoxStream<'static, Result<TelemetryCommand, Status>>;
 

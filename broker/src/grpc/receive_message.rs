@@ -5,7 +5,7 @@
 use super::call::{Call, name_of};
 use super::convert::{duration_ms, message_of, timestamp};
 use crate::edge::Edge;
-use crate::service::{Cluster, Delivery, Receive};
+use crate::service::{Cluster, Delivery, Receive, Taken};
 use crate::status::{self, Refusal};
 use raftmq_model::filter::TagFilter;
 use raftmq_model::limit::{self, RECEIVE_BATCH_COUNT_MAX};
@@ -13,38 +13,69 @@ use raftmq_proto::v2::receive_message_response::Content;
 use raftmq_proto::v2::{
     Code, FilterExpression, FilterType, Message, ReceiveMessageRequest, ReceiveMessageResponse, Resource,
 };
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tonic::{Request, Status};
 
-/// The frames of one answer.
-pub(super) type Frames = futures::stream::Iter<std::vec::IntoIter<Result<ReceiveMessageResponse, Status>>>;
+/// The frames of one answer. Dropped before they were given to the connection, it releases the messages.
+pub struct Frames<C: Cluster> {
+    frames: std::vec::IntoIter<ReceiveMessageResponse>,
+    paused: bool,
+    taken: Option<Taken<C>>,
+}
 
-pub(super) async fn serve<C: Cluster>(edge: &Edge<C>, request: Request<ReceiveMessageRequest>) -> Frames {
+impl<C: Cluster> futures::Stream for Frames<C> {
+    type Item = Result<ReceiveMessageResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(frame) = self.frames.next() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        // The encoder gathers frames as long as it gets some. A pause makes it pass them on, so that whoever then asks for
+        // more has given them to the connection.
+        if !std::mem::replace(&mut self.paused, true) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if let Some(taken) = &mut self.taken {
+            taken.handed_over();
+        }
+        Poll::Ready(None)
+    }
+}
+
+pub(super) async fn serve<C: Cluster>(edge: &Edge<C>, request: Request<ReceiveMessageRequest>) -> Frames<C> {
     let (call, request) = Call::of(request);
     let result = answer(edge, &call, request).await;
     let status = status::of(&result, call.sdk);
-    let messages = result.unwrap_or_default();
+    let (messages, taken) = result.map_or_else(|_| (Vec::new(), None), |(messages, taken)| (messages, Some(taken)));
     let mut frames = Vec::with_capacity(messages.len() + 2);
-    let frame = |content| Ok(ReceiveMessageResponse { content: Some(content) });
+    let frame = |content| ReceiveMessageResponse { content: Some(content) };
     frames.push(frame(Content::Status(status)));
     frames.extend(messages.into_iter().map(|message| frame(Content::Message(message))));
     frames.push(frame(Content::DeliveryTimestamp(timestamp(edge.service.clock.now().0))));
-    futures::stream::iter(frames)
+    Frames { frames: frames.into_iter(), paused: taken.is_none(), taken }
 }
 
 async fn answer<C: Cluster>(
     edge: &Edge<C>,
     call: &Call,
     request: ReceiveMessageRequest,
-) -> Result<Vec<Message>, Refusal> {
+) -> Result<(Vec<Message>, Taken<C>), Refusal> {
     call.client_id()?;
     let topic = request.message_queue.as_ref().and_then(|queue| queue.topic.clone()).unwrap_or_default();
     let receive = receive_of(call, request, &topic, edge.service.options.auto_renew_invisible_ms)?;
-    let deliveries = edge.service.receive(&receive).await?;
-    if deliveries.is_empty() {
+    let mut taken = edge.service.receive(&receive).await?;
+    if taken.deliveries.is_empty() {
         return Err(Refusal::new(Code::MessageNotFound, "There is no new message."));
     }
-    readable(deliveries, &topic, receive.invisible_ms)
+    let messages = readable(std::mem::take(&mut taken.deliveries), &topic, receive.invisible_ms);
+    if messages.is_err() {
+        // Released, they would come back as soon, and be as damaged.
+        taken.handed_over();
+    }
+    Ok((messages?, taken))
 }
 
 fn receive_of(

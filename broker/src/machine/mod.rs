@@ -121,6 +121,11 @@ impl Hints {
                     changed(handle.topic, handle.consumer_group);
                 }
             }
+            Command::Release(release) => {
+                for handle in release.messages.iter().filter_map(|entry| entry.handle.as_ref()) {
+                    changed(handle.topic, handle.consumer_group);
+                }
+            }
             // In order, a finished message lets the next one go.
             Command::Ack(ack) => ack.handles.iter().for_each(|handle| changed(handle.topic, handle.consumer_group)),
             Command::DeadLetter(letter) => {

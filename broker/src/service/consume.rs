@@ -3,8 +3,10 @@
 //!
 //! With one group a pop is tried first (it answers at once) and a wait parks the call at the leader. With several, a wait
 //! is parked at each leader and whichever wakes first is popped from; the order in which they are asked rotates from call
-//! to call. A group without a leader only takes part when it has one again.
+//! to call. A group without a leader only takes part when it has one again. What is taken is released when it cannot be
+//! handed over (`taken`).
 
+use super::taken::{self, Taken};
 use super::{Cluster, Service};
 use crate::router::RouteError;
 use crate::status::Refusal;
@@ -16,6 +18,7 @@ use raftmq_model::ids::{ConsumerGroupUid, GroupId};
 use raftmq_model::receipt::{ReceiptHandle, cluster_code};
 use raftmq_proto::forward::{PopRequest, PoppedMessage};
 use raftmq_proto::v2::Code;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -55,12 +58,12 @@ pub struct Delivery {
 }
 
 impl<C: Cluster> Service<C> {
-    /// Takes messages; empty when the poll is over without any.
+    /// Takes messages; empty when the poll is over without any. They are released unless [`Taken::handed_over`] is called.
     ///
     /// # Errors
     ///
     /// The topic or the group is unknown or may not be read, or no broker group could be asked.
-    pub async fn receive(&self, receive: &Receive) -> Result<Vec<Delivery>, Refusal> {
+    pub async fn receive(self: &Arc<Self>, receive: &Receive) -> Result<Taken<C>, Refusal> {
         let topic = self.topic(&receive.topic, receive.deadline).await?;
         let consumer_group = self.consumer_group_or_create(&receive.consumer_group, receive.deadline).await?;
         if !topic.readable() || topic.queue_groups.is_empty() {
@@ -103,7 +106,7 @@ fn hosting_groups(topic: &TopicConfig) -> Vec<GroupId> {
 
 /// One receive under way.
 struct Poll<'a, C> {
-    service: &'a Service<C>,
+    service: &'a Arc<Service<C>>,
     receive: &'a Receive,
     topic: &'a TopicConfig,
     consumer_group: ConsumerGroupUid,
@@ -111,22 +114,22 @@ struct Poll<'a, C> {
 }
 
 impl<C: Cluster> Poll<'_, C> {
-    async fn one(&self, group: GroupId) -> Result<Vec<Delivery>, Refusal> {
+    async fn one(&self, group: GroupId) -> Result<Taken<C>, Refusal> {
         let mut empties = 0;
         loop {
             let taken = self.pop(group).await?;
-            if !taken.is_empty() {
+            if !taken.deliveries.is_empty() {
                 return Ok(taken);
             }
             match self.wait(group, &mut empties).await {
                 Ok(true) => {}
-                Ok(false) => return Ok(Vec::new()),
+                Ok(false) => return Ok(Taken::nothing(self.service)),
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    async fn several(&self, mut groups: Vec<GroupId>, rotation: usize) -> Result<Vec<Delivery>, Refusal> {
+    async fn several(&self, mut groups: Vec<GroupId>, rotation: usize) -> Result<Taken<C>, Refusal> {
         let count = groups.len();
         groups.rotate_left(rotation % count);
         let mut waits: FuturesUnordered<_> = groups.into_iter().map(|group| self.wait_from(group, 0)).collect();
@@ -142,7 +145,7 @@ impl<C: Cluster> Poll<'_, C> {
                 Err(error) => Err(error.into()),
             };
             match popped {
-                Ok(taken) if !taken.is_empty() => return Ok(taken),
+                Ok(taken) if !taken.deliveries.is_empty() => return Ok(taken),
                 Ok(_) => waits.push(self.wait_from(group, empties)),
                 // The other groups may still have something.
                 Err(refusal) => failure = Some(refusal),
@@ -150,7 +153,7 @@ impl<C: Cluster> Poll<'_, C> {
         }
         match failure {
             Some(refusal) if quiet_count == 0 => Err(refusal),
-            _ => Ok(Vec::new()),
+            _ => Ok(Taken::nothing(self.service)),
         }
     }
 
@@ -178,7 +181,7 @@ impl<C: Cluster> Poll<'_, C> {
         }
     }
 
-    async fn pop(&self, group: GroupId) -> Result<Vec<Delivery>, Refusal> {
+    async fn pop(&self, group: GroupId) -> Result<Taken<C>, Refusal> {
         let receive = self.receive;
         let request = PopRequest {
             group_id: group.0,
@@ -190,20 +193,18 @@ impl<C: Cluster> Poll<'_, C> {
             attempt_id: receive.attempt_id.clone(),
             ..PopRequest::default()
         };
-        let taken = self.service.cluster.pop(group, request, receive.deadline).await?;
-        Ok(taken.into_iter().map(|message| self.delivery(group, message)).collect())
-    }
-
-    fn delivery(&self, group: GroupId, message: PoppedMessage) -> Delivery {
-        let key = HandleKey {
-            consumer_group: self.consumer_group.0,
-            topic: self.topic.uid,
-            queue: message.queue_id,
-            offset: message.queue_offset,
-            attempt: message.attempt,
-            popped_at: message.popped_at,
+        let (topic, consumer_group, cluster) = (self.topic.uid, self.consumer_group.0, self.cluster);
+        let handle_of = move |message: &PoppedMessage| {
+            let key = HandleKey {
+                consumer_group,
+                topic,
+                queue: message.queue_id,
+                offset: message.queue_offset,
+                attempt: message.attempt,
+                popped_at: message.popped_at,
+            };
+            (key, ReceiptHandle { cluster, group, key }.encode())
         };
-        let handle = ReceiptHandle { cluster: self.cluster, group, key };
-        Delivery { message, receipt_handle: handle.encode() }
+        Ok(taken::take(self.service, group, request, receive.deadline, handle_of).await?)
     }
 }

@@ -9,11 +9,13 @@ mod consume;
 mod finish;
 mod names;
 mod produce;
+mod taken;
 
 pub use cluster::Cluster;
 pub use consume::{Delivery, Receive};
 pub use finish::HandleAnswer;
 pub use produce::{Draft, MessageKind, Produced, Stored};
+pub use taken::{RELEASED_VISIBLE_MS, Taken};
 
 use crate::edge::EdgeOptions;
 use raftmq_model::clock::Clock;

@@ -1,6 +1,6 @@
 //! Encoding of [`Command`]: a kind and a version in front of a body.
 
-use super::{Ack, Append, ChangeInvisible, Command, DeadLetter, Pop};
+use super::{Ack, Append, ChangeInvisible, Command, DeadLetter, Pop, Release};
 use crate::config::{ConsumerGroupConfig, TopicConfig};
 use crate::reader::Reader;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -19,6 +19,7 @@ const POP_KIND: u8 = 6;
 const ACK_KIND: u8 = 7;
 const CHANGE_INVISIBLE_KIND: u8 = 8;
 const DEAD_LETTER_KIND: u8 = 9;
+const RELEASE_KIND: u8 = 10;
 
 pub(super) const APPEND_VERSION: u8 = 1;
 /// Protobuf bodies grow by fields; this changes only when an old reader must refuse the command.
@@ -78,6 +79,7 @@ impl Command {
             Command::Ack(ack) => encode_message(ACK_KIND, ack),
             Command::ChangeInvisible(change) => encode_message(CHANGE_INVISIBLE_KIND, change),
             Command::DeadLetter(letter) => encode_message(DEAD_LETTER_KIND, letter),
+            Command::Release(release) => encode_message(RELEASE_KIND, release),
         }
     }
 
@@ -108,6 +110,7 @@ impl Command {
             ACK_KIND => decode_message::<Ack>(kind, reader).map(Command::Ack),
             CHANGE_INVISIBLE_KIND => decode_message::<ChangeInvisible>(kind, reader).map(Command::ChangeInvisible),
             DEAD_LETTER_KIND => decode_message::<DeadLetter>(kind, reader).map(Command::DeadLetter),
+            RELEASE_KIND => decode_message::<Release>(kind, reader).map(Command::Release),
             _ => Err(DecodeError::Unknown { kind, version }),
         }
     }

@@ -47,6 +47,8 @@ pub enum Command {
     ChangeInvisible(ChangeInvisible),
     /// Move one message to the dead-letter topic and finish it, in one step.
     DeadLetter(DeadLetter),
+    /// Make messages visible again soon whose taker never got them.
+    Release(Release),
 }
 
 /// A plan to take messages of one queue (law 3: the leader plans, apply checks `from` and the premises again).
@@ -136,6 +138,30 @@ pub struct ChangeInvisible {
     /// is answered with the handle that it gave out before. 0: never answered like that.
     #[prost(uint64, tag = "3")]
     pub request: u64,
+}
+
+/// Make messages visible again `after_ms` after the log time of the command, if that is sooner than they would be: whoever
+/// took them went away before they were handed over. Handles and attempt ids stay good: a taker who has them after all may
+/// finish them, and one who asks again under the same attempt id gets the batch again.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Release {
+    /// The messages; each is judged on its own.
+    #[prost(message, repeated, tag = "1")]
+    pub messages: Vec<ReleaseEntry>,
+    /// Milliseconds from now; 0 is at once.
+    #[prost(uint64, tag = "2")]
+    pub after_ms: u64,
+}
+
+/// One message to release, with the premise that nobody was given it, or more time for it, since.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct ReleaseEntry {
+    /// The handle; always set.
+    #[prost(message, optional, tag = "1")]
+    pub handle: Option<HandleKey>,
+    /// When the message becomes visible again as its taker was told, in log milliseconds.
+    #[prost(int64, tag = "2")]
+    pub visible_at_ms: i64,
 }
 
 /// Append `letter` to the dead-letter topic and finish the message that `handle` names, if it still is in flight at

@@ -71,6 +71,10 @@ fn command() -> impl Strategy<Value = Command> {
             let handle = Some(handle);
             Command::DeadLetter(DeadLetter { handle, letter_topic, letter_queue, letter_tags_code, letter })
         }),
+        (prop::collection::vec((handle(), any::<i64>()), 0..5), any::<u64>()).prop_map(|(messages, after_ms)| {
+            let entry = |(handle, visible_at_ms)| ReleaseEntry { handle: Some(handle), visible_at_ms };
+            Command::Release(Release { messages: messages.into_iter().map(entry).collect(), after_ms })
+        }),
     ]
 }
 
@@ -184,9 +188,10 @@ fn kinds_keep_their_numbers() {
         Command::Ack(Ack::default()),
         Command::ChangeInvisible(ChangeInvisible { handle: Some(key), invisible_ms: 0, request: 0 }),
         Command::DeadLetter(DeadLetter::default()),
+        Command::Release(Release::default()),
     ]
     .map(|command| command.encode()[0]);
-    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
 }
 
 #[test]

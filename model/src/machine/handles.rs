@@ -1,12 +1,12 @@
-//! What a receipt handle can do: `Ack` and `ChangeInvisible`.
+//! What a receipt handle can do: `Ack`, `ChangeInvisible`, and `Release` for a taker who went away.
 //!
 //! The newest handle of a message stays good until the message is taken again, even past its time.
 
 use super::GroupState;
 use super::changes::Changes;
 use super::consumption::{ConsumedQueue, InFlight};
-use crate::command::{Ack, ChangeInvisible, HandleKey, HandleOutcome, Outcome};
-use crate::ids::{ConsumerGroupUid, Position, QueueId, QueueOffset, TopicUid};
+use crate::command::{Ack, ChangeInvisible, HandleKey, HandleOutcome, Outcome, Release, ReleaseEntry};
+use crate::ids::{ConsumerGroupUid, Position, QueueId, QueueOffset, Timestamp, TopicUid};
 
 impl GroupState {
     pub(super) fn ack(&mut self, ack: &Ack, changes: &mut Changes) -> Outcome {
@@ -45,6 +45,28 @@ impl GroupState {
             flight.set(QueueOffset(handle.offset), record, changes);
         }
         Outcome::Handles(vec![HandleOutcome::Renewed { popped_at: at.index }])
+    }
+
+    pub(super) fn release(&mut self, release: &Release, changes: &mut Changes) -> Outcome {
+        let soon = self.now.plus_ms(release.after_ms);
+        Outcome::Handles(release.messages.iter().map(|entry| self.release_one(entry, soon, changes)).collect())
+    }
+
+    /// Only ever shortens the time, and only that which the taker was told: a batch that was asked for again since has
+    /// another taker.
+    fn release_one(&mut self, entry: &ReleaseEntry, soon: Timestamp, changes: &mut Changes) -> HandleOutcome {
+        let Some(handle) = &entry.handle else { return HandleOutcome::Superseded };
+        let record = match self.judge(handle) {
+            Err(outcome) => return outcome,
+            Ok(record) if record.visible_at.0 != entry.visible_at_ms => return HandleOutcome::Superseded,
+            Ok(record) => record,
+        };
+        if soon < record.visible_at
+            && let Some(mut flight) = self.flight(consumed_queue(handle))
+        {
+            flight.set(QueueOffset(handle.offset), InFlight { visible_at: soon, ..record }, changes);
+        }
+        HandleOutcome::Done
     }
 
     /// Whether the newest handle is the one that this very request gave out: it was proposed again, since whoever asked

@@ -157,6 +157,7 @@ impl GroupState {
             Command::Pop(pop) => self.pop(at, command_at, pop, changes),
             Command::Ack(ack) => self.ack(ack, changes),
             Command::ChangeInvisible(change) => self.change_invisible(at, change, changes),
+            Command::Release(release) => self.release(release, changes),
             Command::DeadLetter(letter) => self.dead_letter(at, command_at, letter, changes),
         }
     }

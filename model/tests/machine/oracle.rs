@@ -122,6 +122,23 @@ impl Oracle {
                 }
                 assert_eq!(*outcomes, [expected], "{handle:?}");
             }
+            (Command::Release(release), Outcome::Handles(outcomes)) => {
+                assert_eq!(release.messages.len(), outcomes.len());
+                let soon = self.now + release.after_ms as i64;
+                for (entry, outcome) in release.messages.iter().zip(outcomes) {
+                    let handle = entry.handle.unwrap();
+                    let mut expected = self.judge(&handle);
+                    if expected == HandleOutcome::Done {
+                        let held = self.held.get_mut(&(consumed(&handle), handle.offset)).unwrap();
+                        if held.visible_at == entry.visible_at_ms {
+                            held.visible_at = held.visible_at.min(soon);
+                        } else {
+                            expected = HandleOutcome::Superseded;
+                        }
+                    }
+                    assert_eq!(*outcome, expected, "{handle:?}");
+                }
+            }
             (Command::DeadLetter(letter), outcome) => self.dead_letter(letter, outcome),
             other => panic!("no outcome of this command: {other:?}"),
         }

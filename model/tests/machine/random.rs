@@ -5,7 +5,8 @@ use crate::oracle::Oracle;
 use bytes::Bytes;
 use proptest::prelude::*;
 use raftmq_model::command::{
-    Ack, ChangeInvisible, Command, DeadLetter, HandleKey, HandleOutcome, Outcome, Pop, PopAgain, PopOutcome,
+    Ack, ChangeInvisible, Command, DeadLetter, HandleKey, HandleOutcome, Outcome, Pop, PopAgain, PopOutcome, Release,
+    ReleaseEntry,
 };
 use raftmq_model::ids::{ConsumerGroupUid, QueueId, Timestamp, TopicUid};
 use raftmq_model::machine::{GroupState, Limits};
@@ -51,6 +52,12 @@ enum Step {
         invisible: u64,
         request: u64,
     },
+    Release {
+        nth: usize,
+        more: usize,
+        after: u64,
+        off: i64,
+    },
     Letter {
         nth: usize,
         driver: bool,
@@ -81,6 +88,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (any::<usize>(), 0..3usize).prop_map(|(nth, more)| Step::Ack { nth, more }),
         3 => (any::<usize>(), 0..20u64, 0..4u64)
             .prop_map(|(nth, invisible, request)| Step::Change { nth, invisible, request }),
+        3 => (any::<usize>(), 0..3usize, 0..20u64, prop::bool::weighted(0.2))
+            .prop_map(|(nth, more, after, off)| Step::Release { nth, more, after, off: off.into() }),
         3 => (any::<usize>(), any::<bool>()).prop_map(|(nth, driver)| Step::Letter { nth, driver }),
         6 => (0..20u8).prop_map(Step::Tick),
         1 => Just(Step::Backwards),
@@ -141,6 +150,13 @@ impl Run {
                     self.apply(Command::ChangeInvisible(change));
                 }
             }
+            Step::Release { nth, more, after, off } => {
+                let handles = (0..=*more).filter_map(|n| self.handle(nth.wrapping_add(n * 7)));
+                let messages = handles
+                    .map(|handle| ReleaseEntry { handle: Some(handle), visible_at_ms: self.visible_at(&handle) + off });
+                let messages = messages.collect();
+                self.apply(Command::Release(Release { messages, after_ms: *after }));
+            }
             Step::Letter { nth, driver } => self.letter(*nth, *driver),
             Step::Tick(ms) => self.now += i64::from(*ms),
             Step::Backwards => {
@@ -182,6 +198,13 @@ impl Run {
         let last = self.handles.len().checked_sub(1)?;
         let at = if nth.is_multiple_of(4) { nth % (last + 1) } else { last - nth % (last.min(5) + 1) };
         self.handles.get(at).copied()
+    }
+
+    /// When the message of a handle becomes visible again; 0 when it is not in flight.
+    fn visible_at(&self, handle: &HandleKey) -> i64 {
+        let place = (ConsumerGroupUid(handle.consumer_group), TopicUid(handle.topic), QueueId(handle.queue));
+        let mut in_flight = self.replica.state.in_flight(place.0, place.1, place.2);
+        in_flight.find(|(offset, _)| offset.0 == handle.offset).map_or(0, |(_, record)| record.visible_at.0)
     }
 
     fn apply(&mut self, command: Command) {

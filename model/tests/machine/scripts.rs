@@ -10,6 +10,7 @@
 //! pop 5 1/0 0..2 fresh=0,1 again=0@1 invisible=1000 attempt=x
 //! ack 5 1/0 0@1#3 1@1#3                       offset@attempt#log index
 //! change 5 1/0 0@1#3 invisible=0
+//! release 5 1/0 0@1#3 told=1000 after=10
 //! letter 5 1/0 0@1#3 to=9/0
 //! delete-topic 1, delete-group 5
 //! due 5 1, exhausted, show 5 1/0              questions
@@ -20,7 +21,7 @@ use crate::harness::{Log, Replica, append, consumer_group, topic};
 use bytes::Bytes;
 use raftmq_model::command::{
     Ack, AppendOutcome, ChangeInvisible, Command, DeadLetter, HandleKey, HandleOutcome, Outcome, Pop, PopAgain,
-    PopOutcome,
+    PopOutcome, Release, ReleaseEntry,
 };
 use raftmq_model::ids::{ConsumerGroupUid, QueueId, TopicUid};
 use raftmq_model::machine::Limits;
@@ -113,6 +114,13 @@ impl Script {
                 let invisible_ms = field(&words, "invisible").unwrap().parse().unwrap();
                 let request = field(&words, "request").map_or(0, |word| word.parse().unwrap());
                 self.apply(Command::ChangeInvisible(ChangeInvisible { handle, invisible_ms, request }))
+            }
+            "release" => {
+                let told = field(&words, "told").unwrap().parse().unwrap();
+                let after_ms = field(&words, "after").unwrap().parse().unwrap();
+                let entry = |word| ReleaseEntry { handle: Some(handle(words[0], words[1], word)), visible_at_ms: told };
+                let messages = words[2..].iter().filter(|word| word.contains('@')).map(|word| entry(word)).collect();
+                self.apply(Command::Release(Release { messages, after_ms }))
             }
             "letter" => {
                 let (letter_topic, letter_queue) = place(field(&words, "to").unwrap());

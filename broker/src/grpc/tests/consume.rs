@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::router::RouteError;
+use raftmq_model::command::Command;
 use raftmq_model::ids::GroupId;
 use std::time::{Duration as StdDuration, Instant};
 use v2::Code;
@@ -179,4 +180,53 @@ async fn a_damaged_record_does_not_hide_the_others() {
     harness.fake.state().stored.get_mut(&GroupId(1)).unwrap()[0].record = bytes::Bytes::from_static(b"rot");
     let received = receive_from(&harness, call(receive())).await;
     assert_eq!((received.code, received.messages.len()), (Code::Ok, 1));
+}
+
+/// Queue offsets and delay of a release.
+fn release_of(command: &Command) -> Option<(Vec<u64>, u64)> {
+    let Command::Release(release) = command else { return None };
+    let entries = release.messages.iter();
+    assert!(entries.clone().all(|entry| entry.visible_at_ms == super::fake::NOW_MS + 30_000));
+    Some((entries.map(|entry| entry.handle.unwrap().offset).collect(), release.after_ms))
+}
+
+#[tokio::test]
+async fn what_was_not_handed_over_is_released() {
+    let harness = Harness::new();
+    stored(&harness, (0..3).map(|index| message(&format!("m-{index}"))).collect()).await;
+    let offsets: Vec<u64> =
+        harness.fake.state().stored[&GroupId(1)].iter().map(|message| message.queue_offset).collect();
+    let mut frames = harness.client().receive_message(call(receive())).await.unwrap().into_inner();
+    assert!(matches!(frames.message().await.unwrap().unwrap().content, Some(Content::Status(_))));
+    drop(frames);
+    assert_eq!(harness.fake.proposed(release_of).await, (offsets, 1_000));
+}
+
+#[tokio::test]
+async fn what_was_handed_over_is_not_released() {
+    let harness = Harness::new();
+    stored(&harness, vec![message("a")]).await;
+    receive_from(&harness, call(receive())).await;
+    // Whatever a release would have been is spawned by now, and this runtime has one thread.
+    tokio::task::yield_now().await;
+    assert!(harness.fake.state().commands.is_empty());
+}
+
+/// The messages are in flight already when the caller goes away: the pop goes on without it.
+#[tokio::test]
+async fn a_caller_that_goes_away_in_mid_pop_leaves_nothing_in_flight() {
+    let harness = Harness::new();
+    stored(&harness, vec![message("a")]).await;
+    let gate = Arc::new(tokio::sync::Notify::new());
+    harness.fake.state().pop_gate = Some(Arc::clone(&gate));
+    {
+        let received = receive_from(&harness, call(receive()));
+        tokio::pin!(received);
+        while harness.fake.state().pops.is_empty() {
+            assert!(futures::poll!(&mut received).is_pending());
+            tokio::task::yield_now().await;
+        }
+    }
+    gate.notify_one();
+    assert_eq!(harness.fake.proposed(release_of).await, (vec![0], 1_000));
 }

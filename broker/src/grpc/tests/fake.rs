@@ -57,6 +57,8 @@ pub(super) struct State {
     pub(super) leaderless: BTreeMap<GroupId, Duration>,
     /// What handles are answered with, by queue offset; done where nothing is said.
     pub(super) handles: BTreeMap<u64, HandleOutcome>,
+    /// Pops have taken, and wait for this before they answer.
+    pub(super) pop_gate: Option<Arc<Notify>>,
     /// Topics are not created.
     pub(super) meta_failure: Option<MetaError>,
 }
@@ -117,6 +119,17 @@ impl Fake {
         self.state.lock()
     }
 
+    /// Waits until something was proposed for which `seen` says something.
+    pub(super) async fn proposed<T>(&self, seen: impl Fn(&Command) -> Option<T>) -> T {
+        loop {
+            let arrived = self.arrived.notified();
+            if let Some(found) = self.state().commands.iter().find_map(|(_, command)| seen(command)) {
+                return found;
+            }
+            arrived.await;
+        }
+    }
+
     pub(super) fn fail(&self, group: u32, error: RouteError) {
         self.state().failures.insert(GroupId(group), error);
     }
@@ -144,6 +157,11 @@ impl Fake {
                 };
                 state.commands.push((group, command));
                 Outcome::Handles(vec![outcome])
+            }
+            Command::Release(ref release) => {
+                let outcomes = vec![HandleOutcome::Done; release.messages.len()];
+                state.commands.push((group, command));
+                Outcome::Handles(outcomes)
             }
             other => panic!("an edge does not propose {other:?}"),
         }
@@ -234,12 +252,18 @@ impl Cluster for Arc<Fake> {
 
     async fn pop(&self, group: GroupId, request: PopRequest, _: Instant) -> Result<Vec<PoppedMessage>, RouteError> {
         self.failure(group)?;
-        let mut state = self.state();
-        let count = request.batch_count as usize;
-        state.pops.push((group, request));
-        let queue = state.stored.entry(group).or_default();
-        let taken = queue.len().min(count);
-        Ok(queue.drain(..taken).collect())
+        let (taken, gate) = {
+            let mut state = self.state();
+            let count = request.batch_count as usize;
+            state.pops.push((group, request));
+            let queue = state.stored.entry(group).or_default();
+            let taken: Vec<PoppedMessage> = queue.drain(..queue.len().min(count)).collect();
+            (taken, state.pop_gate.clone())
+        };
+        if let Some(gate) = gate {
+            gate.notified().await;
+        }
+        Ok(taken)
     }
 
     async fn wait(

@@ -17,6 +17,7 @@
 mod broker;
 pub mod forward;
 pub mod leader;
+mod log_clock;
 pub mod machine;
 pub mod options;
 pub mod router;

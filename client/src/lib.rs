@@ -29,6 +29,7 @@
 
 mod attempts;
 mod client;
+mod connector;
 mod error;
 mod message;
 mod message_id;
@@ -42,6 +43,7 @@ mod simple_consumer;
 mod telemetry;
 
 pub use client::Client;
+pub use connector::{Connection, Connector};
 pub use error::{ClientError, ErrorKind, SendError};
 pub use message::{FilterExpression, Message, ReceivedMessage};
 pub use message_id::MessageIds;

@@ -1,5 +1,6 @@
 //! Endpoints and the connections to them.
 
+use crate::connector::endpoint;
 use crate::error::ClientError;
 use crate::options::ClientOptions;
 use raftmq_proto::v2::messaging_service_client::MessagingServiceClient;
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
@@ -38,7 +39,13 @@ impl Node {
             endpoint = endpoint.http2_keep_alive_interval(interval).keep_alive_timeout(interval);
         }
         let stubs = (0..options.connections_per_endpoint.max(1))
-            .map(|_| Stub::new(endpoint.connect_lazy()).max_decoding_message_size(INBOUND_BYTES_MAX))
+            .map(|_| {
+                let channel = match &options.connector {
+                    Some(connector) => connector.lazy(&endpoint, address),
+                    None => endpoint.connect_lazy(),
+                };
+                Stub::new(channel).max_decoding_message_size(INBOUND_BYTES_MAX)
+            })
             .collect();
         Ok(Node {
             address: address.to_owned(),
@@ -84,10 +91,6 @@ pub(crate) fn address_of(text: &str) -> Result<String, ClientError> {
         Some(Ok(_)) => endpoint(address).map(|_| address.to_owned()),
         _ => Err(ClientError::Endpoint(text.to_owned())),
     }
-}
-
-fn endpoint(address: &str) -> Result<Endpoint, ClientError> {
-    Endpoint::from_shared(format!("http://{address}")).map_err(|_| ClientError::Endpoint(address.to_owned()))
 }
 
 /// All endpoints that a client knows. It only grows, by the brokers of routes.

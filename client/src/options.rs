@@ -1,5 +1,6 @@
 //! Options of a client.
 
+use crate::connector::Connector;
 use std::time::Duration;
 
 /// How a client behaves. All durations are bounds of one step, not of a whole call.
@@ -27,6 +28,8 @@ pub struct ClientOptions {
     pub await_duration: Duration,
     /// HTTP/2 pings on connections with calls; none by default since some servers punish frequent pings.
     pub keep_alive_interval: Option<Duration>,
+    /// How to connect; none: TCP.
+    pub connector: Option<Connector>,
     /// Namespace of topics and groups; empty is the default one.
     pub namespace: String,
     /// Begins each client id, before what makes it unique.
@@ -49,6 +52,7 @@ impl Default for ClientOptions {
             route_age_max: Duration::from_secs(30),
             await_duration: Duration::from_secs(15),
             keep_alive_interval: None,
+            connector: None,
             namespace: String::new(),
             client_name: "raftmq".to_owned(),
             telemetry: true,

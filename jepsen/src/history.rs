@@ -1,5 +1,7 @@
 //! Histories: what clients asked, what they saw, and when. Written and read as JSON lines.
 
+pub mod edn;
+
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 
@@ -61,6 +63,11 @@ pub enum Call {
     },
     /// Finish one message.
     Ack {
+        /// Its id.
+        message_id: String,
+    },
+    /// Finish one message by a handle that is no longer its newest: must be refused.
+    StaleAck {
         /// Its id.
         message_id: String,
     },

@@ -6,9 +6,11 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod checker;
+pub mod cli;
 pub mod history;
 pub mod nemesis;
 pub mod real;
 pub mod report;
+pub mod sim;
 pub mod target;
 pub mod workload;

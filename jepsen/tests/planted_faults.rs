@@ -25,6 +25,7 @@ fn options(endpoint: String) -> Options {
         direct: true,
         quiet_complete: Duration::from_millis(100),
         quiet_missing: Duration::from_millis(300),
+        connector: None,
     }
 }
 

@@ -16,6 +16,7 @@ pub mod machine;
 pub mod meta;
 pub mod name;
 pub mod placement;
+pub mod planted;
 mod reader;
 pub mod receipt;
 pub mod record;

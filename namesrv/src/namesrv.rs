@@ -118,6 +118,7 @@ impl Namesrv {
             cache_bytes_max: CACHE_BYTES_MAX,
             zero_ahead_bytes: ZERO_AHEAD_BYTES,
             durability: options.durability,
+            io_thread: options.io.allows_threads(),
             io: Arc::clone(&options.io),
             ..CommitLogOptions::new(&options.dir)
         };

@@ -40,7 +40,7 @@ pub use group::Group;
 pub use identity::{PeerClientInterceptor, PeerIdentity, PeerServerInterceptor};
 pub use leadership::Leadership;
 pub use machine::{Entry, Machine};
-pub use network::PeerChannel;
+pub use network::{PeerChannel, PeerConnection, Tcp, Transport};
 pub use node::RaftNode;
 pub use options::{
     ENTRY_BYTES_HARD_MAX, ENTRY_BYTES_MAX, GroupOptions, PIPELINE_DEPTH, QUEUE_BYTES_MAX, QUEUE_COUNT_MAX,

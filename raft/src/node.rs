@@ -9,7 +9,9 @@ use crate::group::{Core, Group};
 use crate::identity::PeerIdentity;
 use crate::liveness::{DEATHS_MAX, Liveness};
 use crate::machine::Machine;
-use crate::network::{CONNECTION_WINDOW_BYTES, MESSAGE_BYTES_MAX, PeerChannel, PeerLinks, STREAM_WINDOW_BYTES};
+use crate::network::{
+    CONNECTION_WINDOW_BYTES, MESSAGE_BYTES_MAX, PeerChannel, PeerConnection, PeerLinks, STREAM_WINDOW_BYTES,
+};
 use crate::options::{GroupOptions, RaftNodeOptions};
 use crate::peers::PeerState;
 use crate::service::{RaftService, Replicas};
@@ -21,14 +23,16 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, watch};
-use tokio_stream::StreamExt;
 use tokio_stream::wrappers::TcpListenerStream;
+use tokio_stream::{Stream, StreamExt};
 use tonic::codegen::InterceptedService;
 use tonic::service::Routes;
 use tonic::transport::Server;
+use tonic::transport::server::Connected;
 
 /// HTTP/2: calls of one connection that were reset before the server looked at them.
 const PENDING_RESETS_COUNT_MAX: usize = 4096;
@@ -70,11 +74,18 @@ impl RaftNode {
             .thread_name_fn(thread_name)
             .enable_all()
             .build()?;
-        let handle = runtime.handle().clone();
+        let node = RaftNode::start_on(options, runtime.handle().clone());
+        *node.runtime.lock() = Some(runtime);
+        Ok(node)
+    }
+
+    /// Like [`RaftNode::start`], on a runtime that the caller owns, and ends.
+    #[must_use]
+    pub fn start_on(options: RaftNodeOptions, handle: Handle) -> RaftNode {
         let identity = PeerIdentity::new(options.node, &options.cluster_id);
         let (deaths, died) = mpsc::channel(DEATHS_MAX);
         let shared = Arc::new(Shared {
-            links: PeerLinks::new(options.peers.clone(), identity.clone()),
+            links: PeerLinks::new(options.peers.clone(), identity.clone(), Arc::clone(&options.transport)),
             replicas: Replicas::new(options.replica()),
             liveness: Liveness::new(deaths),
             groups: Mutex::default(),
@@ -86,7 +97,7 @@ impl RaftNode {
         });
         handle.spawn(follow_peers(Arc::clone(&shared)));
         handle.spawn(handle_deaths(Arc::clone(&shared), died));
-        Ok(RaftNode { shared, runtime: Mutex::new(Some(runtime)), handle })
+        RaftNode { shared, runtime: Mutex::new(None), handle }
     }
 
     /// Opens this node's replica of a group: recovers its log, restores its machine and joins the group.
@@ -116,10 +127,21 @@ impl RaftNode {
         let serve = self.handle.spawn(async move {
             listener.set_nonblocking(true)?;
             let listener = TcpListener::from_std(listener)?;
-            tokio::spawn(serve(shared, listener, extra));
+            let connections = TcpListenerStream::new(listener)
+                .map(|connection| connection.and_then(|stream| stream.set_nodelay(true).map(|()| stream)));
+            tokio::spawn(serve(shared, connections, extra));
             Ok(())
         });
         serve.await.map_err(|_| ServeError::Stopped)?.map_err(failed)
+    }
+
+    /// Like [`RaftNode::serve_peers`], for connections that something else accepts, until `connections` ends.
+    pub fn serve_connections(
+        &self,
+        connections: impl Stream<Item = io::Result<PeerConnection>> + Send + 'static,
+        extra: Routes,
+    ) {
+        self.handle.spawn(serve(Arc::clone(&self.shared), connections, extra));
     }
 
     /// This node's name among its peers, for services on the peer port and calls to them.
@@ -195,13 +217,14 @@ fn thread_name() -> String {
     format!("raft-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-async fn serve(shared: Arc<Shared>, listener: TcpListener, extra: Routes) {
+async fn serve<C>(shared: Arc<Shared>, connections: impl Stream<Item = io::Result<C>>, extra: Routes)
+where
+    C: AsyncRead + AsyncWrite + Connected<ConnectInfo: Clone + Send + Sync + 'static> + Send + Unpin + 'static,
+{
     let raft = RaftServer::new(RaftService::new(shared.replicas.clone(), shared.boot))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let raft = InterceptedService::new(raft, shared.identity.server());
-    let connections = TcpListenerStream::new(listener)
-        .map(|connection| connection.and_then(|stream| stream.set_nodelay(true).map(|()| stream)));
     let server = Server::builder()
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)

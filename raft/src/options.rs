@@ -1,5 +1,6 @@
 //! Options of a node and of a group, with their defaults.
 
+use crate::network::{Tcp, Transport};
 use crate::peers::PeerAddresses;
 use raftmq_model::clock::Clock;
 use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
@@ -36,6 +37,8 @@ pub struct RaftNodeOptions {
     pub clock: Arc<dyn Clock>,
     /// Where the other nodes' peer ports are.
     pub peers: PeerAddresses,
+    /// How to connect to them.
+    pub transport: Arc<dyn Transport>,
     /// Worker threads of the Raft runtime.
     pub threads_count: usize,
 }
@@ -59,6 +62,7 @@ impl RaftNodeOptions {
             election_max_ms: 450,
             clock,
             peers,
+            transport: Arc::new(Tcp),
             threads_count: 2,
         }
     }
@@ -76,6 +80,8 @@ pub struct GroupOptions {
     pub group: GroupId,
     /// Its log.
     pub log: CommitLogOptions,
+    /// Gives log time to the group's batches; none: the node's clock.
+    pub clock: Option<Arc<dyn Clock>>,
     /// Bytes of commands that may wait ([`QUEUE_BYTES_MAX`]).
     pub queue_bytes_max: usize,
     /// Bytes after which an entry is full ([`ENTRY_BYTES_MAX`]).
@@ -91,6 +97,7 @@ impl GroupOptions {
         GroupOptions {
             group,
             log,
+            clock: None,
             queue_bytes_max: QUEUE_BYTES_MAX,
             entry_bytes_max: ENTRY_BYTES_MAX,
             pipeline_depth: PIPELINE_DEPTH,

@@ -19,7 +19,10 @@ mod playground;
 mod serve;
 
 use clap::Parser;
+use raftmq_model::planted;
 use std::process::ExitCode;
+
+const _: () = assert!(!planted::POSSIBLE, "the product is never built with planted faults");
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -9,8 +9,10 @@
 
 use super::{Broker, HostError};
 use crate::leader::{Replica, ReplicaOptions, WaitTable};
+use crate::log_clock::LogClock;
 use crate::machine::{BrokerMachine, CheckpointBounds, MachineOptions, MachineView};
 use prost::Message;
+use raftmq_model::clock::Clock;
 use raftmq_model::ids::GroupId;
 use raftmq_model::meta::BrokerGroupRecord;
 use raftmq_raft::GroupOptions;
@@ -51,14 +53,17 @@ impl Broker {
         self.keep_placement(&dir, record).map_err(disk)?;
         let waits = Arc::new(WaitTable::default());
         let log = self.log_options(&dir);
-        let (machine, view) = self.open_machine(group, &dir, &waits, log.clone()).await.map_err(disk)?;
-        let raft = self.options.raft.open_group(GroupOptions::new(group, log), Box::new(machine)).await?;
+        let clock = Arc::new(LogClock::new(Arc::clone(&self.options.clock)));
+        let (machine, view) = self.open_machine(group, &dir, &waits, &clock, log.clone()).await.map_err(disk)?;
+        let options =
+            GroupOptions { clock: Some(Arc::clone(&clock) as Arc<dyn Clock>), ..GroupOptions::new(group, log) };
+        let raft = self.options.raft.open_group(options, Box::new(machine)).await?;
         Ok(Arc::new(Replica::new(ReplicaOptions {
             node: self.options.node,
             group: raft,
             view,
             waits,
-            clock: Arc::clone(&self.options.clock),
+            clock,
             meta: Arc::clone(&self.options.meta),
             limits: self.options.limits.clone(),
         })))
@@ -70,9 +75,11 @@ impl Broker {
         group: GroupId,
         dir: &Path,
         waits: &Arc<WaitTable>,
+        clock: &Arc<LogClock>,
         log: CommitLogOptions,
     ) -> io::Result<(BrokerMachine, Arc<MachineView>)> {
         let (options, dir, waits) = (self.options.clone(), dir.to_owned(), Arc::clone(waits));
+        let (threaded, clock) = (options.io.allows_threads(), Arc::clone(clock));
         let open = move || {
             let store = (options.open_state)(group, &dir.join("state"))?;
             let queues = Arc::new(ConsumeQueues::open(dir.join("consumequeue"), Arc::clone(&options.io))?);
@@ -81,11 +88,11 @@ impl Broker {
                 entries: options.limits.checkpoint_entries,
                 interval: Duration::from_millis(options.limits.checkpoint_interval_ms),
             };
-            let machine = MachineOptions { group, store, queues, waits, checkpoints };
+            let machine = MachineOptions { group, store, queues, waits, checkpoints, clock, threaded };
             let open_log = || CommitLog::open(log).map(|(log, _)| log).map_err(io::Error::other);
             BrokerMachine::open(machine, open_log)
         };
-        tokio::task::spawn_blocking(open).await.map_err(io::Error::other)?
+        if threaded { tokio::task::spawn_blocking(open).await.map_err(io::Error::other)? } else { open() }
     }
 
     fn log_options(&self, dir: &Path) -> CommitLogOptions {
@@ -95,6 +102,7 @@ impl Broker {
             cache_bytes_max: self.options.limits.cache_bytes_max,
             durability: self.options.durability,
             zero_ahead_bytes: self.options.limits.zero_ahead_bytes,
+            io_thread: self.options.io.allows_threads(),
             io: Arc::clone(&self.options.io),
             ..CommitLogOptions::new(dir.join("log"))
         }

@@ -14,7 +14,6 @@ use raftmq_proto::forward::{Failure, PopRequest, PoppedMessage, failure::Kind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 /// Rounds of one receive: more are needed when plans turn out stale, or when a filter skips all that one plan looks at.
@@ -32,13 +31,13 @@ struct Receive {
 }
 
 impl Replica {
-    /// Takes messages of one topic for one consumer group from the queues that this group hosts.
+    /// Takes messages of one topic for one consumer group from the queues that this group hosts, until `deadline`.
     ///
     /// # Errors
     /// See [`Failure`]; after UNKNOWN, messages may be in flight.
-    pub async fn pop(&self, request: &PopRequest) -> Result<Vec<PoppedMessage>, Failure> {
+    pub async fn pop(&self, request: &PopRequest, deadline: Instant) -> Result<Vec<PoppedMessage>, Failure> {
         self.leading()?;
-        let receive = self.receive(request).await?;
+        let receive = self.receive(request, deadline).await?;
         if !receive.consumer_group.consume_enabled || !receive.topic.readable() {
             return Ok(Vec::new());
         }
@@ -68,7 +67,7 @@ impl Replica {
     }
 
     /// Reads the request and sees to it that the group knows its topic and consumer group.
-    async fn receive(&self, request: &PopRequest) -> Result<Receive, Failure> {
+    async fn receive(&self, request: &PopRequest, deadline: Instant) -> Result<Receive, Failure> {
         let (topic, consumer_group) = self.copies(request).await?;
         let filter = if request.tags.is_empty() {
             TagFilter::all()
@@ -83,7 +82,7 @@ impl Replica {
             invisible_ms: request.invisible_ms,
             attempt_id: request.attempt_id.clone(),
             count_max: request.batch_count.clamp(1, self.limits.pop_batch_count_max) as usize,
-            deadline: Instant::now() + Duration::from_millis(request.timeout_ms.into()),
+            deadline,
         })
     }
 

@@ -69,7 +69,8 @@ pub(crate) struct CheckpointBounds {
     pub(crate) interval: Duration,
 }
 
-/// Collects changes and owns the checkpoint thread; dropping it makes a last checkpoint.
+/// Collects changes and owns the checkpoint thread; dropping it makes a last checkpoint, but without a thread it does not:
+/// there, it is a crash.
 pub(super) struct Checkpoints {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -104,27 +105,40 @@ impl Checkpoints {
         store: Arc<dyn StateStore>,
         queues: Arc<ConsumeQueues>,
         bounds: CheckpointBounds,
+        threaded: bool,
     ) -> io::Result<Checkpoints> {
         let (wake, taken) = (Condvar::new(), Condvar::new());
         let shared = Arc::new(Shared { store, queues, bounds, pending: Mutex::default(), wake, taken });
-        let thread = std::thread::Builder::new().name(name).spawn({
+        let run = {
             let shared = Arc::clone(&shared);
             move || shared.run()
-        })?;
-        Ok(Checkpoints { shared, thread: Some(thread) })
+        };
+        let thread = threaded.then(|| std::thread::Builder::new().name(name).spawn(run)).transpose()?;
+        Ok(Checkpoints { shared, thread })
     }
 
-    /// Takes the changes of one run over. Waits only when the thread is far behind.
+    /// Takes the changes of one run over. Waits only when the thread is far behind; without a thread, makes the checkpoints
+    /// that are due.
     pub(super) fn take(&self, changes: &mut Changes, entries: u64, kept: Kept) -> io::Result<()> {
         let shared = &self.shared;
         let mut pending = shared.pending.lock();
-        while pending.failed.is_none() && pending.bytes > shared.bounds.bytes.saturating_mul(BEHIND_COUNT_MAX) {
+        while self.thread.is_some()
+            && pending.failed.is_none()
+            && pending.bytes > shared.bounds.bytes.saturating_mul(BEHIND_COUNT_MAX)
+        {
             shared.taken.wait(&mut pending);
         }
         if let Some(reason) = &pending.failed {
             return Err(io::Error::other(format!("the last checkpoint failed: {reason}")));
         }
         pending.add(changes, entries, kept);
+        if self.thread.is_none() {
+            if pending.due(&shared.bounds) {
+                let taken = std::mem::take(&mut *pending);
+                pending.failed = shared.write(taken).err().map(|error| error.to_string());
+            }
+            return Ok(());
+        }
         let full = pending.full(&shared.bounds);
         drop(pending);
         if full {

@@ -20,6 +20,7 @@ pub(crate) use open::MachineOptions;
 pub use view::MachineView;
 
 use crate::leader::WaitTable;
+use crate::log_clock::LogClock;
 use bytes::Bytes;
 use checkpoint::{Checkpoints, Kept};
 use raftmq_model::batch::Batch;
@@ -38,6 +39,7 @@ pub struct BrokerMachine {
     waits: Arc<WaitTable>,
     checkpoints: Checkpoints,
     restored: Option<Bytes>,
+    clock: Arc<LogClock>,
     /// Changes of the run that is under way.
     changes: Changes,
     /// Index of the last applied entry.
@@ -68,6 +70,7 @@ impl Machine for BrokerMachine {
         }
         let batch = Batch::decode(entry.payload.clone()).map_err(|error| damaged(entry, &error))?;
         let at = Position { term: entry.term, index: entry.index, payload_offset: entry.payload_offset };
+        self.clock.applied(batch.now);
         let enqueued_before = self.changes.enqueues.len();
         let mut outcomes = Vec::with_capacity(batch.count() as usize);
         let mut state = self.view.state_mut();

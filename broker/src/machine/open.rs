@@ -3,6 +3,7 @@
 use super::checkpoint::{BOOKKEEPING_KEY, CheckpointBounds, Checkpoints, Kept};
 use super::{BrokerMachine, Hints, MachineView, damaged};
 use crate::leader::WaitTable;
+use crate::log_clock::LogClock;
 use bytes::Bytes;
 use raftmq_model::batch::Batch;
 use raftmq_model::command::Command;
@@ -24,6 +25,10 @@ pub(crate) struct MachineOptions {
     pub(crate) queues: Arc<ConsumeQueues>,
     pub(crate) waits: Arc<WaitTable>,
     pub(crate) checkpoints: CheckpointBounds,
+    /// Told the log time of what is applied.
+    pub(crate) clock: Arc<LogClock>,
+    /// Whether checkpoints are made on a thread of their own, off the apply path.
+    pub(crate) threaded: bool,
 }
 
 impl BrokerMachine {
@@ -36,7 +41,7 @@ impl BrokerMachine {
         options: MachineOptions,
         open_log: impl FnOnce() -> io::Result<CommitLog>,
     ) -> io::Result<(BrokerMachine, Arc<MachineView>)> {
-        let MachineOptions { group, store, queues, waits, checkpoints } = options;
+        let MachineOptions { group, store, queues, waits, checkpoints, clock, threaded } = options;
         let mut state = load(group, store.as_ref())?;
         // What lies behind the checkpoint is applied again.
         queues.restore(state.queues())?;
@@ -48,11 +53,13 @@ impl BrokerMachine {
         }
         let (applied, restored) = restored.map_or((0, None), |kept| (kept.applied, Some(kept.bookkeeping)));
         let name = format!("checkpoint-{group}");
-        let checkpoints = Checkpoints::start(name, store, Arc::clone(&queues), checkpoints)?;
+        let checkpoints = Checkpoints::start(name, store, Arc::clone(&queues), checkpoints, threaded)?;
+        clock.applied(state.now());
         let view = Arc::new(MachineView::new(state, queues));
         let machine = BrokerMachine {
             view: Arc::clone(&view),
             waits,
+            clock,
             checkpoints,
             restored,
             changes: Changes::default(),

@@ -1,6 +1,7 @@
 //! Restart and replay: whatever the checkpoint, the state ends up equal.
 
 use super::*;
+use crate::log_clock::LogClock;
 use crate::machine::checkpoint::CheckpointBounds;
 use crate::machine::open::MachineOptions;
 use raftmq_model::batch::BatchWriter;
@@ -103,11 +104,22 @@ fn log_options(dir: &Path) -> CommitLogOptions {
     CommitLogOptions { segment_bytes_max: 1 << 20, zero_ahead_bytes: 0, ..CommitLogOptions::new(dir.join("log")) }
 }
 
+/// A clock before all that is applied.
+struct NoClock;
+
+impl raftmq_model::clock::Clock for NoClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(0)
+    }
+}
+
 fn open(dir: &Path, store: &Arc<MemoryState>) -> (BrokerMachine, Arc<MachineView>) {
     let store: Arc<dyn raftmq_store::state::StateStore> = Arc::clone(store) as _;
     let queues = Arc::new(ConsumeQueues::open(dir.join("consumequeue"), Arc::new(RealIo)).unwrap());
     let checkpoints = CheckpointBounds { bytes: 1 << 20, entries: 1 << 20, interval: Duration::from_secs(3_600) };
-    let options = MachineOptions { group: GROUP, store, queues, waits: Arc::default(), checkpoints };
+    let clock = Arc::new(LogClock::new(Arc::new(NoClock)));
+    let options =
+        MachineOptions { group: GROUP, store, queues, waits: Arc::default(), checkpoints, clock, threaded: true };
     // The log of a running group would be closed here; tests keep theirs open, which the lock of the log allows.
     BrokerMachine::open(options, || Ok(CommitLog::open(log_options(dir)).unwrap().0)).unwrap()
 }

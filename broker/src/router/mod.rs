@@ -123,7 +123,7 @@ impl Router {
     /// Takes messages of one topic for one consumer group from the queues that `group` hosts. Answers at once, with
     /// nothing when there is nothing.
     ///
-    /// Fills in `group_id`, `timeout_ms`, the copies of the configurations and, where the caller gave none, an attempt
+    /// Fills in `group_id`, the time that is left, the copies of the configurations and, where the caller gave none, an attempt
     /// id, so that a repeated try gets the same batch.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl Router {
         let request = &request;
         retry::run(&self.inner.leaders, group, deadline, |target| async move {
             match target {
-                Target::Local(replica) => replica.pop(request).await.map_err(Miss::from),
+                Target::Local(replica) => replica.pop(request, deadline).await.map_err(Miss::from),
                 Target::Remote(node) => remote::pop(&self.inner.channels, node, request.clone(), deadline).await,
             }
         })

@@ -47,6 +47,12 @@ pub struct Report {
     pub corrupt: Vec<String>,
     /// Received again by a call that was invoked after the ack was OK.
     pub returned: Vec<String>,
+    /// Received by two calls as the same attempt.
+    pub same_attempt: Vec<String>,
+    /// Acks by a handle that was no longer the newest, and what became of them: refused as they should be.
+    pub stale_refused: usize,
+    /// Such an ack was answered OK while nobody had finished the message.
+    pub stale_accepted: Vec<String>,
 }
 
 impl Report {
@@ -68,6 +74,8 @@ impl Report {
             ("overwritten", &self.overwritten),
             ("corrupt", &self.corrupt),
             ("returned", &self.returned),
+            ("same attempt", &self.same_attempt),
+            ("stale accepted", &self.stale_accepted),
         ]
         .into_iter()
     }
@@ -79,6 +87,7 @@ impl fmt::Display for Report {
         writeln!(f, "  sends      {} ok, {} fail, {} unknown", self.sent_ok, self.sent_fail, self.sent_unknown)?;
         writeln!(f, "             {} of the unknown are stored", self.unknown_stored)?;
         writeln!(f, "  received   {} messages, {} duplicate deliveries", self.received, self.duplicates)?;
+        writeln!(f, "  old handles {} refused", self.stale_refused)?;
         writeln!(f, "  drained    {}", if self.drained { "yes" } else { "no" })?;
         for (name, found) in self.faults() {
             let examples: Vec<&str> = found.iter().take(EXAMPLES_COUNT_MAX).map(String::as_str).collect();
@@ -98,6 +107,10 @@ struct Facts<'a> {
     deliveries: Vec<(u64, &'a Delivery)>,
     /// When an ack was first answered OK.
     acked_at: BTreeMap<&'a str, u64>,
+    /// When an ack was first invoked.
+    ack_asked_at: BTreeMap<&'a str, u64>,
+    /// Each ack by an old handle, and when and how it was answered.
+    stale_acks: Vec<(&'a str, u64, Fate)>,
     drained: bool,
 }
 
@@ -112,6 +125,8 @@ pub fn check(events: &[Event]) -> Report {
     judge_sends(&facts, &received, &mut report);
     judge_places(&facts, &mut report);
     judge_deliveries(&facts, &mut report);
+    judge_attempts(&facts, &mut report);
+    judge_stale_acks(&facts, &mut report);
     report
 }
 
@@ -124,6 +139,9 @@ impl<'a> Facts<'a> {
                 invoked.insert(event.op, (event.at_us, call));
                 if let Call::Send { message_id, body } = call {
                     facts.sends.insert(message_id, (body, Fate::Unknown));
+                }
+                if let Call::Ack { message_id } = call {
+                    facts.ack_asked_at.entry(message_id).or_insert(event.at_us);
                 }
                 facts.drained |= matches!(call, Call::Drained);
             } else if let Some((invoked_at, call)) = invoked.remove(&event.op) {
@@ -149,6 +167,14 @@ impl<'a> Facts<'a> {
             }
             (Call::Ack { message_id }, Phase::Ok { .. }) => {
                 self.acked_at.entry(message_id).or_insert(event.at_us);
+            }
+            (Call::StaleAck { message_id }, phase) => {
+                let fate = match phase {
+                    Phase::Ok { .. } => Fate::Ok,
+                    Phase::Fail { .. } => Fate::Fail,
+                    Phase::Invoke { .. } | Phase::Unknown { .. } => Fate::Unknown,
+                };
+                self.stale_acks.push((message_id, event.at_us, fate));
             }
             _ => {}
         }
@@ -213,6 +239,31 @@ fn judge_deliveries(facts: &Facts<'_>, report: &mut Report) {
     }
     let owned = |ids: BTreeSet<&str>| ids.into_iter().map(str::to_owned).collect();
     (report.phantom, report.corrupt, report.returned) = (owned(phantom), owned(corrupt), owned(returned));
+}
+
+/// Each receive asks under an attempt id of its own, so what two of them were given are two attempts.
+fn judge_attempts(facts: &Facts<'_>, report: &mut Report) {
+    let mut seen = BTreeSet::new();
+    let mut twice = BTreeSet::new();
+    for (_, delivery) in &facts.deliveries {
+        let id = delivery.message_id.as_str();
+        if !seen.insert((id, delivery.queue, delivery.offset, delivery.attempt)) {
+            twice.insert(id);
+        }
+    }
+    report.same_attempt = twice.into_iter().map(str::to_owned).collect();
+}
+
+/// An ack of a message that is finished is OK by any handle. Before that, only the newest one is good.
+fn judge_stale_acks(facts: &Facts<'_>, report: &mut Report) {
+    for (id, answered_at, fate) in &facts.stale_acks {
+        let finished = facts.ack_asked_at.get(id).is_some_and(|asked_at| asked_at < answered_at);
+        match fate {
+            Fate::Ok if !finished => report.stale_accepted.push((*id).to_owned()),
+            Fate::Fail => report.stale_refused += 1,
+            Fate::Ok | Fate::Unknown => {}
+        }
+    }
 }
 
 #[cfg(test)]

@@ -102,6 +102,7 @@ fn load_options(options: &Options, endpoints: Vec<String>, stop: watch::Receiver
         direct: true,
         quiet_complete: workload::QUIET_COMPLETE,
         quiet_missing: workload::QUIET_MISSING,
+        connector: None,
     }
 }
 

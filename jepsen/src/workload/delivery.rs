@@ -6,7 +6,10 @@
 use super::Recorder;
 use crate::history::{Answer, Call, Delivery, Event, Phase};
 use anyhow::{Context, Result, anyhow};
-use raftmq_client::{Client, ClientError, ClientOptions, FilterExpression, Message, ReceivedMessage, SendError};
+use raftmq_client::{
+    Client, ClientError, ClientOptions, Code, Connector, FilterExpression, Message, ReceivedMessage, SendError,
+    SimpleConsumer,
+};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,6 +25,8 @@ const RECEIVE_BATCH_COUNT: u32 = 16;
 pub const QUIET_COMPLETE: Duration = Duration::from_secs(3);
 /// Default of [`Options::quiet_missing`]: in-flight messages have come back by then.
 pub const QUIET_MISSING: Duration = Duration::from_secs(25);
+/// Of so many receives one tries an old handle.
+const PROBE_ONE_OF: u64 = 4;
 /// Pause of a consumer whose receive failed, so that it does not spin.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 const EVENTS_COUNT_MAX: usize = 20_000_000;
@@ -55,6 +60,8 @@ pub struct Options {
     pub quiet_complete: Duration,
     /// The same while acknowledged messages are missing; longer than messages stay invisible.
     pub quiet_missing: Duration,
+    /// How to connect; none: TCP.
+    pub connector: Option<Connector>,
 }
 
 /// What the tasks share.
@@ -84,6 +91,7 @@ pub async fn run(options: Options) -> Result<Vec<Event>> {
         direct: options.direct,
         await_duration: Duration::from_secs(5),
         request_timeout: Duration::from_secs(2),
+        connector: options.connector.clone(),
         client_name: "jepsen".to_owned(),
         ..ClientOptions::default()
     };
@@ -172,6 +180,10 @@ impl Run {
                         messages.into_iter().partition(|message| self.is_ours(message));
                     self.received(process, op, &ours);
                     let empty = ours.is_empty() && foreign.is_empty();
+                    let mut ours = ours;
+                    if let Some(first) = ours.first_mut().filter(|_| op.is_multiple_of(PROBE_ONE_OF)) {
+                        self.probe(process, &consumer, first).await;
+                    }
                     let acks = ours.iter().map(|message| message.message_id.clone());
                     let acks: Vec<u64> =
                         acks.map(|message_id| self.recorder.invoke(process, Call::Ack { message_id })).collect();
@@ -188,6 +200,21 @@ impl Run {
                 }
             }
         }
+    }
+
+    /// Gets a message a new handle, and acks it by the old one, which must be refused.
+    async fn probe(&self, process: u32, consumer: &SimpleConsumer, message: &mut ReceivedMessage) {
+        let old = message.clone();
+        if consumer.change_invisible_duration(message, INVISIBLE).await.is_err() {
+            return;
+        }
+        let op = self.recorder.invoke(process, Call::StaleAck { message_id: old.message_id.clone() });
+        let phase = match consumer.ack(&old).await {
+            Ok(()) => Phase::Ok { answer: Answer::Done },
+            Err(error) if error.code() == Some(Code::InvalidReceiptHandle) => Phase::Fail { error: error.to_string() },
+            Err(error) => Phase::Unknown { error: error.to_string() },
+        };
+        self.recorder.complete(process, op, phase);
     }
 
     fn is_drained(&self) -> bool {

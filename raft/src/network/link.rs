@@ -1,5 +1,6 @@
 //! All connections to one peer, and the bound on how often they are made.
 
+use super::transport::{Connection, Transport};
 use crate::identity::{PeerClientInterceptor, PeerIdentity};
 use crate::peers::PeerAddresses;
 use hyper_util::rt::TokioIo;
@@ -10,7 +11,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tonic::codegen::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
@@ -40,6 +40,7 @@ pub(crate) struct PeerLink {
     node: NodeId,
     addresses: PeerAddresses,
     identity: PeerIdentity,
+    transport: Arc<dyn Transport>,
     gate: Mutex<Gate>,
     refused: AtomicBool,
     attempts_count: AtomicU64,
@@ -60,12 +61,18 @@ struct Gate {
 }
 
 impl PeerLink {
-    pub(crate) fn new(node: NodeId, addresses: PeerAddresses, identity: PeerIdentity) -> Arc<PeerLink> {
+    pub(crate) fn new(
+        node: NodeId,
+        addresses: PeerAddresses,
+        identity: PeerIdentity,
+        transport: Arc<dyn Transport>,
+    ) -> Arc<PeerLink> {
         let now = Instant::now();
         Arc::new(PeerLink {
             node,
             addresses,
             identity,
+            transport,
             gate: Mutex::new(Gate { closed_until: now, second: now, in_second_count: 0 }),
             refused: AtomicBool::new(false),
             attempts_count: AtomicU64::new(0),
@@ -143,7 +150,7 @@ impl PeerLink {
         endpoint().connect_with_connector_lazy(connect)
     }
 
-    async fn open(&self, pass: fn(&mut Gate, Instant) -> bool) -> io::Result<TcpStream> {
+    async fn open(&self, pass: fn(&mut Gate, Instant) -> bool) -> io::Result<Connection> {
         if !pass(&mut self.gate.lock(), Instant::now()) {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, "the last connect failed a moment ago"));
         }
@@ -156,13 +163,11 @@ impl PeerLink {
         result
     }
 
-    async fn dial(&self) -> io::Result<TcpStream> {
+    async fn dial(&self) -> io::Result<Connection> {
         let address = self.addresses.get(self.node);
         let address = address.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the peer has no address"))?;
-        let connect = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address));
-        let stream = connect.await.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connect timed out"))??;
-        stream.set_nodelay(true)?;
-        Ok(stream)
+        let connect = tokio::time::timeout(CONNECT_TIMEOUT, self.transport.connect(address));
+        connect.await.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connect timed out"))?
     }
 }
 

@@ -4,8 +4,10 @@ mod connection;
 mod factory;
 mod link;
 mod links;
+mod transport;
 
 pub use link::PeerChannel;
+pub use transport::{Connection as PeerConnection, Tcp, Transport};
 
 pub(crate) use factory::Network;
 pub(crate) use link::{CONNECTION_WINDOW_BYTES, MESSAGE_BYTES_MAX, PeerLink, STREAM_WINDOW_BYTES};

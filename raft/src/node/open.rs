@@ -15,6 +15,7 @@ use crate::proposer::Proposer;
 use crate::transfer::Transfer;
 use crate::types::Raft;
 use raftmq_model::ids::GroupId;
+use raftmq_store::Io;
 use raftmq_store::commit_log::{CommitLog, CommitLogOptions};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -52,7 +53,7 @@ pub(super) async fn open(
         closing: Arc::clone(&shared.closing),
     };
     tokio::spawn(follow.run());
-    let clock = Arc::clone(&shared.options.clock);
+    let clock = options.clock.clone().unwrap_or_else(|| Arc::clone(&shared.options.clock));
     let proposer = Proposer::start(&options, replica.node, raft.clone(), clock, leadership.clone());
     let core = Arc::new(Core {
         group,
@@ -78,7 +79,9 @@ async fn parts(
     machine: Box<dyn Machine>,
 ) -> Result<Parts, OpenError> {
     let fatal = shared.fatal.clone();
-    let parts = tokio::task::spawn_blocking(move || {
+    let inline = !log.io.allows_threads();
+    let io = Arc::clone(&log.io);
+    let open = move || {
         let (log, recovered) = CommitLog::open(log).map_err(|source| OpenError::Log { group, source })?;
         if recovered.torn_bytes > 0 {
             tracing::info!(group = group.0, bytes = recovered.torn_bytes, "cut a torn tail off the log");
@@ -87,6 +90,23 @@ async fn parts(
         let store = LogStore::new(log.clone(), &recovered).map_err(state)?;
         let adaptor = Adaptor::restore(group, machine, store.clone(), fatal).map_err(state)?;
         Ok(Parts { log, store, adaptor })
-    });
-    parts.await.map_err(|_| OpenError::Stopped)?
+    };
+    if inline {
+        let parts = open()?;
+        tokio::spawn(drive(parts.log.clone(), io));
+        return Ok(parts);
+    }
+    tokio::task::spawn_blocking(open).await.map_err(|_| OpenError::Stopped)?
+}
+
+/// Does the IO of a log that has no thread of its own, on the clock of the runtime.
+async fn drive(log: CommitLog, io: Arc<dyn Io>) {
+    loop {
+        std::future::poll_fn(|context| log.poll_work(context)).await;
+        let delay = io.write_delay();
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        log.drive();
+    }
 }

@@ -28,6 +28,7 @@ mod zero_ahead;
 use std::io::{Error, ErrorKind, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
@@ -289,6 +290,14 @@ impl CommitLog {
     #[must_use]
     pub fn segments(&self) -> Vec<SegmentInfo> {
         self.0.shared.state.lock().segment_infos(self.0.shared.options.segment_bytes_max)
+    }
+
+    /// Whether there is IO to do; else `context` is woken when there is. Only for a log opened without an IO thread, for the
+    /// one task that drives it.
+    pub fn poll_work(&self, context: &mut Context<'_>) -> Poll<()> {
+        *self.0.shared.driver.lock() = Some(context.waker().clone());
+        // Looked at after the waker is in place, so that work that comes in between is not missed.
+        if self.0.shared.state.lock().queue.is_empty() { Poll::Pending } else { Poll::Ready(()) }
     }
 
     /// Does the IO that is queued up to now or one group of it, and runs its callbacks; false when there was nothing to

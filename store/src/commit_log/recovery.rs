@@ -25,6 +25,7 @@ use super::{CommitLogOptions, EntryId, OpenError, Recovered};
 use crate::frame::{FrameHeader, HEADER_BYTES, check_frame};
 use crate::io::{Io, IoFile, OpenMode};
 use crate::segment::{SEGMENT_DIR, parse_segment_name, segment_base, segment_name};
+use raftmq_model::planted::{self, Planted};
 
 /// Segments from the end whose payloads are verified at open.
 const VERIFIED_SEGMENTS: usize = 2;
@@ -73,7 +74,8 @@ pub(super) fn open(options: CommitLogOptions) -> Opened<(Arc<Shared>, Writer, Re
         torn_bytes: recovery.torn_bytes,
     };
     let (work, room) = (Condvar::new(), Condvar::new());
-    let shared = Arc::new(Shared { options: recovery.options, state: Mutex::new(state), work, room });
+    let shared =
+        Arc::new(Shared { options: recovery.options, state: Mutex::new(state), work, room, driver: Mutex::default() });
     let writer = Writer::new(Arc::clone(&shared), loaded.vote_file).map_err(failed)?;
     Ok((shared, writer, recovered))
 }
@@ -304,6 +306,7 @@ impl Recovery {
         state.written_end = tail;
         state.durable_end = state.last().map_or(0, |(_, last)| last + 1);
         // A hint is as good as the log that it is about: cut to what is durable, dropped when it is about another log.
+        let committed = if planted::is(Planted::CommittedTooEarly) { state.last() } else { committed };
         state.committed = committed.and_then(|committed| match state.last() {
             Some(last) if last.1 < committed.1 => Some(last),
             _ if state.purged.is_some_and(|purged| committed.1 <= purged.1) => state.purged,

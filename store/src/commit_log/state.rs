@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Error, ErrorKind, Result};
 use std::sync::Arc;
+use std::task::Waker;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
@@ -28,6 +29,8 @@ pub(super) struct Shared {
     pub(super) work: Condvar,
     /// The queue got shorter.
     pub(super) room: Condvar,
+    /// Who drives the log, when it has no IO thread.
+    pub(super) driver: Mutex<Option<Waker>>,
 }
 
 #[derive(Default)]
@@ -190,7 +193,7 @@ impl Shared {
         let generation = state.generation;
         state.queue.push_back(Work::Append { frames, payload_bytes, generation, done });
         drop(state);
-        self.work.notify_one();
+        self.wake();
         Ok(())
     }
 
@@ -205,7 +208,7 @@ impl Shared {
             Ok(work) => {
                 state.queue.push_back(work);
                 drop(state);
-                self.work.notify_one();
+                self.wake();
             }
             Err((done, error)) => {
                 drop(state);
@@ -321,6 +324,15 @@ impl Shared {
             let (manifest, generation) = (self.manifest(state, true), state.generation);
             Ok(Work::Purge { manifest, generation, done })
         });
+    }
+
+    /// Tells the IO thread, or who drives the log, that there is work.
+    fn wake(&self) {
+        if self.options.io_thread {
+            self.work.notify_one();
+        } else if let Some(driver) = self.driver.lock().take() {
+            driver.wake();
+        }
     }
 
     pub(super) fn close(&self) {

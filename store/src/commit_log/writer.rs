@@ -14,6 +14,7 @@ use super::{Done, Durability, EntryId};
 use crate::frame::{FRAME_ALIGN, FrameHeader, HEADER_BYTES, frame_bytes};
 use crate::io::{IoFile, OpenMode};
 use crate::segment::{SEGMENT_DIR, segment_base, segment_name};
+use raftmq_model::planted::{self, Planted};
 
 /// How long the committed hint waits for other IO after some IO was done.
 const HINT_DELAY: Duration = Duration::from_millis(100);
@@ -220,7 +221,7 @@ impl Writer {
             slices.extend((padding > 0).then(|| IoSlice::new(&PADDING[..padding as usize])));
         }
         file.write_at(&slices, start - base)?;
-        if self.shared.options.durability == Durability::Fsync {
+        if self.shared.options.durability == Durability::Fsync && !planted::is(Planted::AckBeforeSync) {
             file.sync_data()?;
         }
         self.tail = end;

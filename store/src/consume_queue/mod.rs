@@ -30,6 +30,7 @@ use parking_lot::{Mutex, RwLock};
 use queue::Queue;
 use raftmq_model::ids::{PhysicalOffset, QueueId, QueueOffset, TopicUid};
 use raftmq_model::machine::Enqueue;
+use raftmq_model::planted::{self, Planted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind, Result};
 use std::path::PathBuf;
@@ -138,6 +139,9 @@ impl ConsumeQueues {
             }
         }
         for ((topic, queue), next) in known {
+            if planted::is(Planted::QueueNotTruncated) {
+                continue;
+            }
             self.truncate(topic, queue, next)?;
         }
         Ok(())
@@ -151,7 +155,10 @@ impl ConsumeQueues {
     /// out. Final.
     pub fn append(&self, topic: TopicUid, queue: QueueId, offset: QueueOffset, unit: Unit) -> Result<()> {
         let entry = self.get_or_begin(topic, queue, offset)?;
-        let result = entry.lock().append(self.io.as_ref(), offset, unit);
+        let mut queue = entry.lock();
+        let offset = if planted::is(Planted::QueueNotTruncated) { queue.max() } else { offset };
+        let result = queue.append(self.io.as_ref(), offset, unit);
+        drop(queue);
         self.final_if_failed(result)
     }
 

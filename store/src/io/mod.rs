@@ -86,6 +86,12 @@ pub trait Io: Send + Sync + 'static {
     /// Whether calls may come from helper threads at any time. An implementation whose runs must repeat says no, and
     /// then each component makes its calls on one thread, in one order.
     fn allows_threads(&self) -> bool;
+
+    /// How long the next write to a log takes, for an owner that drives its log ([`crate::CommitLog::poll_work`]) on a clock
+    /// of its own. Nothing where writes take the time that they take.
+    fn write_delay(&self) -> std::time::Duration {
+        std::time::Duration::ZERO
+    }
 }
 
 /// An open file. All calls are positional and may be made from several threads.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -34,6 +35,9 @@ impl Fault {
     }
 }
 
+/// Says how long each write to a log takes.
+pub type WriteDelays = Box<dyn FnMut() -> Duration + Send>;
+
 #[derive(Default)]
 struct State {
     disk: Disk,
@@ -43,6 +47,7 @@ struct State {
     power_off: bool,
     /// Counts restarts: handles of an earlier life are dead.
     life: u64,
+    delays: Option<WriteDelays>,
 }
 
 /// What becomes of an operation.
@@ -116,6 +121,11 @@ impl FaultyIo {
     /// Fails that operation.
     pub fn fail_at(&self, operation: u64, fault: Fault) {
         self.0.lock().faults.insert(operation, fault);
+    }
+
+    /// Says how long writes to logs take from now on, see [`Io::write_delay`].
+    pub fn set_write_delays(&self, delays: WriteDelays) {
+        self.0.lock().delays = Some(delays);
     }
 
     /// Whether the power is off.
@@ -223,6 +233,10 @@ impl Io for FaultyIo {
 
     fn allows_threads(&self) -> bool {
         false
+    }
+
+    fn write_delay(&self) -> Duration {
+        self.0.lock().delays.as_mut().map_or(Duration::ZERO, |next| next())
     }
 }
 

@@ -3,4 +3,4 @@
 mod disk;
 mod faulty_io;
 
-pub use faulty_io::{Fault, FaultyIo};
+pub use faulty_io::{Fault, FaultyIo, WriteDelays};

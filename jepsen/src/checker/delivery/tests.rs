@@ -7,6 +7,8 @@ use super::*;
 struct Story {
     events: Vec<Event>,
     op: u64,
+    /// Deliveries of each message so far.
+    attempts: BTreeMap<String, i32>,
 }
 
 impl Story {
@@ -28,14 +30,25 @@ impl Story {
         self.op(Call::Send { message_id: id.to_owned(), body: body(id) }, completion)
     }
 
-    fn receive(self, messages: &[(&str, i32, i64)]) -> Story {
-        let messages = messages.iter().map(|(id, queue, offset)| delivery(id, *queue, *offset)).collect();
+    /// The next delivery of a message.
+    fn delivery(&mut self, id: &str, queue: i32, offset: i64) -> Delivery {
+        let attempt = self.attempts.entry(id.to_owned()).or_default();
+        *attempt += 1;
+        Delivery { attempt: *attempt, ..delivery(id, queue, offset) }
+    }
+
+    fn receive(mut self, messages: &[(&str, i32, i64)]) -> Story {
+        let messages = messages.iter().map(|(id, queue, offset)| self.delivery(id, *queue, *offset)).collect();
         let answer = Answer::Received { messages };
         self.op(Call::Receive { drain: false }, Some(Phase::Ok { answer }))
     }
 
     fn ack(self, id: &str, completion: Option<Phase>) -> Story {
         self.op(Call::Ack { message_id: id.to_owned() }, completion)
+    }
+
+    fn stale_ack(self, id: &str, completion: Option<Phase>) -> Story {
+        self.op(Call::StaleAck { message_id: id.to_owned() }, completion)
     }
 
     fn drained(self) -> Report {
@@ -153,9 +166,31 @@ fn a_receive_that_began_before_the_ack_returns_nothing() {
     let ack = Call::Ack { message_id: "a".to_owned() };
     story.events.push(Event { at_us: 51, process: 0, op: 101, phase: Phase::Invoke { call: ack } });
     story.events.push(Event { at_us: 52, process: 0, op: 101, phase: done() });
-    let answer = Answer::Received { messages: vec![delivery("a", 0, 0)] };
+    let answer = Answer::Received { messages: vec![story.delivery("a", 0, 0)] };
     story.events.push(Event { at_us: 60, process: 1, op: receive, phase: Phase::Ok { answer } });
     assert_eq!(story.drained().verdict(), Verdict::Valid);
+}
+
+#[test]
+fn two_receives_never_get_the_same_attempt() {
+    let mut story = Story::default().send("a", sent()).receive(&[("a", 0, 0)]);
+    story.attempts.clear();
+    let report = story.receive(&[("a", 0, 0)]).drained();
+    assert_eq!((report.verdict(), report.same_attempt), (Verdict::Invalid, vec!["a".to_owned()]));
+}
+
+#[test]
+fn an_old_handle_must_be_refused_while_the_message_is_not_finished() {
+    let story =
+        |answer: Option<Phase>| Story::default().send("a", sent()).receive(&[("a", 0, 0)]).stale_ack("a", answer);
+    let refused = story(fail()).ack("a", Some(done())).drained();
+    assert_eq!((refused.verdict(), refused.stale_refused), (Verdict::Valid, 1));
+    let accepted = story(Some(done())).ack("a", Some(done())).drained();
+    assert_eq!((accepted.verdict(), accepted.stale_accepted), (Verdict::Invalid, vec!["a".to_owned()]));
+    assert_eq!(story(unknown()).drained().verdict(), Verdict::Valid);
+    // Finished by another holder: any handle is fine.
+    let late = Story::default().send("a", sent()).receive(&[("a", 0, 0)]).ack("a", unknown());
+    assert_eq!(late.stale_ack("a", Some(done())).drained().verdict(), Verdict::Valid);
 }
 
 #[test]

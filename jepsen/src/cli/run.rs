@@ -1,11 +1,11 @@
 //! `raftmq-jepsen run`: a cluster of processes under faults.
 
-use crate::{EXIT_HARNESS, exit_code};
+use super::{EXIT_HARNESS, exit_code};
+use crate::history;
+use crate::nemesis::{Fault, Plan};
+use crate::real::{self, Options};
+use crate::report::{Judgement, page};
 use anyhow::{Context, Result};
-use raftmq_jepsen::history;
-use raftmq_jepsen::nemesis::{Fault, Plan};
-use raftmq_jepsen::real::{self, Options};
-use raftmq_jepsen::report::{Judgement, page};
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,335 @@
+//! The simulated cluster as a whole: its machines, its network, its time, and what is done to them.
+
+use super::host::{GROUP, Machine, NODES, Running};
+use super::interpose;
+use super::invariants::{Invariants, Look};
+use super::net::{Host, LATENCY_US_MIN, Net};
+use super::plan::{Event, Fault, Whom};
+use anyhow::Result;
+use raftmq_store::testing::Fault as DiskFault;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Writes to logs take this long when nothing is wrong with the disk, in microseconds.
+const WRITE_US: std::ops::Range<u64> = 500..3_000;
+/// How often the invariants are looked at, in microseconds.
+const LOOK_US: u64 = 10_000;
+/// A process that ended is started again after this, in milliseconds.
+const RESTART_MS: std::ops::Range<u64> = 200..3_000;
+
+/// See the module.
+pub(super) struct World {
+    pub(super) net: Net,
+    pub(super) machines: BTreeMap<Host, Machine>,
+    now_us: u64,
+    chance: StdRng,
+    /// Machines that stand still.
+    paused: BTreeMap<Host, u64>,
+    /// When to start which machine again.
+    starts: BTreeMap<Host, u64>,
+    /// When to take what back.
+    ends: Vec<(u64, Undo)>,
+    /// Nodes whose disk was told to fail and that may therefore end by themselves.
+    may_end: BTreeMap<Host, u64>,
+    /// What went wrong in a way that no fault explains.
+    pub(super) violations: Vec<String>,
+    pub(super) trace: Vec<String>,
+    /// How often each kind of fault came.
+    pub(super) counts: BTreeMap<String, u64>,
+    invariants: Invariants,
+}
+
+enum Undo {
+    Resume(Host),
+    Uncut(Vec<(Host, Host)>),
+    Calm,
+    FastDisk(Host),
+    Unskew(Host, i64),
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> Result<World> {
+        let net = Net::new(seed ^ 0x004E_4554);
+        let mut world = World {
+            machines: NODES.map(|id| (id, Machine::new(id, net.clone()))).collect(),
+            net,
+            now_us: 0,
+            chance: StdRng::seed_from_u64(seed ^ 0x0057_4F52_4C44),
+            paused: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            ends: Vec::new(),
+            may_end: BTreeMap::new(),
+            violations: Vec::new(),
+            trace: Vec::new(),
+            counts: BTreeMap::new(),
+            invariants: Invariants::default(),
+        };
+        for id in NODES {
+            world.set_disk_pace(id, WRITE_US);
+            if let Some(machine) = world.machines.get_mut(&id) {
+                machine.start()?;
+            }
+        }
+        Ok(world)
+    }
+
+    pub(super) fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    /// One step of time.
+    pub(super) fn step(&mut self) -> Result<()> {
+        self.now_us += LATENCY_US_MIN;
+        interpose::set_now_ns(self.now_us * 1_000);
+        self.net.advance(self.now_us);
+        for (id, machine) in &self.machines {
+            if !self.paused.contains_key(id) {
+                machine.step(self.now_us);
+            }
+        }
+        self.undo_what_is_over();
+        self.notice_ends();
+        if self.now_us.is_multiple_of(LOOK_US) {
+            self.check_invariants();
+        }
+        self.start_what_is_due()
+    }
+
+    /// Carries out a fault.
+    pub(super) fn hit(&mut self, event: &Event) {
+        let kind = format!("{:?}", event.fault);
+        let kind = kind.split(['(', ' ']).next().unwrap_or_default().to_owned();
+        *self.counts.entry(kind).or_default() += 1;
+        let until = self.now_us + event.for_ms * 1_000;
+        match &event.fault {
+            Fault::Kill(whom) => self.crash(self.node(*whom), false, until),
+            Fault::KillAll => NODES.for_each(|id| self.crash(id, false, until)),
+            Fault::PowerCut(whom) => self.crash(self.node(*whom), true, until),
+            Fault::PowerCutAll => NODES.for_each(|id| self.crash(id, true, until)),
+            Fault::Pause(whom) => {
+                let id = self.node(*whom);
+                self.note(format!("node {id} stands still"));
+                self.paused.insert(id, self.now_us);
+                self.ends.push((until, Undo::Resume(id)));
+            }
+            Fault::Isolate(whom) => {
+                let id = self.node(*whom);
+                let cuts = others(id).flat_map(|other| [(id, other), (other, id)]).collect();
+                self.cut(cuts, until);
+            }
+            Fault::Deaf(whom) => {
+                let id = self.node(*whom);
+                self.cut(others(id).map(|other| (other, id)).collect(), until);
+            }
+            Fault::Mute(whom) => {
+                let id = self.node(*whom);
+                self.cut(others(id).map(|other| (id, other)).collect(), until);
+            }
+            Fault::ClientsFrom(whom) => {
+                let id = self.node(*whom);
+                self.cut(vec![(0, id), (id, 0)], until);
+            }
+            Fault::Bridge => {
+                let middle = self.node(Whom::Follower);
+                let ends: Vec<Host> = others(middle).collect();
+                if let [a, b] = ends[..] {
+                    self.cut(vec![(a, b), (b, a)], until);
+                }
+            }
+            Fault::Storm(weather) => {
+                self.note(format!("{weather:?}"));
+                self.net.set_weather(weather.clone());
+                self.ends.push((until, Undo::Calm));
+            }
+            Fault::SlowDisk(whom, ms) => {
+                let id = self.node(*whom);
+                self.note(format!("the disk of node {id} takes up to {ms} ms"));
+                self.set_disk_pace(id, 1_000..ms * 1_000);
+                self.ends.push((until, Undo::FastDisk(id)));
+            }
+            Fault::DiskError(whom) => self.fail_disk(self.node(*whom)),
+            Fault::Skew(whom, ms) => {
+                let id = self.node(*whom);
+                self.note(format!("the clock of node {id} jumps by {ms} ms"));
+                self.skew(id, *ms);
+                self.ends.push((until, Undo::Unskew(id, *ms)));
+            }
+            Fault::Transfer => self.transfer(),
+        }
+    }
+
+    /// Takes everything back and starts what is down.
+    pub(super) fn heal(&mut self) {
+        self.note("heals".to_owned());
+        self.net.heal();
+        for (_, undo) in std::mem::take(&mut self.ends) {
+            self.undo(undo);
+        }
+        let now_us = self.now_us;
+        self.starts.values_mut().for_each(|at| *at = now_us);
+    }
+
+    /// The node that leads the broker group, as it says itself.
+    pub(super) fn leader(&self) -> Option<Host> {
+        self.machines.values().find_map(|machine| {
+            let told = machine.slot.lock();
+            let replica = told.running.as_ref()?.broker.replica(GROUP)?;
+            let leads = replica.leadership().borrow().leader.is_some_and(|leader| leader.0 == machine.id);
+            leads.then_some(machine.id)
+        })
+    }
+
+    /// Looks at what runs on each node; `None` for nodes that are down or start.
+    pub(super) fn look<T>(&self, look: impl Fn(&Running) -> T) -> Vec<Option<T>> {
+        self.machines.values().map(|machine| machine.slot.lock().running.as_ref().map(&look)).collect()
+    }
+
+    fn check_invariants(&mut self) {
+        let mut looks = Vec::new();
+        for machine in self.machines.values() {
+            let told = machine.slot.lock();
+            let Some(running) = &told.running else { continue };
+            let meta = running.namesrv.group().clone();
+            let replica = running.broker.replica(GROUP).map(|replica| replica.group().clone());
+            for group in std::iter::once(meta).chain(replica) {
+                let leadership = *group.leadership().borrow();
+                looks.push(Look { node: machine.id, group: group.id(), status: group.status(), leadership });
+            }
+        }
+        for sentence in self.invariants.see(&looks) {
+            // Said once: it stays true.
+            if !self.violations.contains(&sentence) {
+                self.note(sentence.clone());
+                self.violations.push(sentence);
+            }
+        }
+    }
+
+    fn node(&self, whom: Whom) -> Host {
+        let leader = || self.leader().unwrap_or(*NODES.start());
+        match whom {
+            Whom::Node(id) => id,
+            Whom::Leader => leader(),
+            Whom::Follower => leader() % NODES.end() + 1,
+        }
+    }
+
+    fn note(&mut self, what: String) {
+        self.trace.push(format!("{:>10.3} s  {what}", self.now_us as f64 / 1e6));
+    }
+
+    fn crash(&mut self, id: Host, dark: bool, until: u64) {
+        let Some(machine) = self.machines.get_mut(&id).filter(|machine| machine.is_up()) else { return };
+        machine.crash(dark.then(|| self.chance.random()));
+        self.paused.remove(&id);
+        // A failure that the disk still has in store outlives the process, but not the power.
+        if dark {
+            self.may_end.remove(&id);
+        }
+        let extra_us = self.chance.random_range(RESTART_MS) * 1_000;
+        self.starts.insert(id, until + extra_us);
+        self.note(format!("node {id} {}", if dark { "loses power" } else { "is killed" }));
+    }
+
+    fn cut(&mut self, cuts: Vec<(Host, Host)>, until: u64) {
+        self.note(format!("no bytes {cuts:?}"));
+        cuts.iter().for_each(|(from, to)| self.net.cut(*from, *to, true));
+        self.ends.push((until, Undo::Uncut(cuts)));
+    }
+
+    fn set_disk_pace(&mut self, id: Host, us: std::ops::Range<u64>) {
+        let mut chance = StdRng::seed_from_u64(self.chance.random());
+        if let Some(machine) = self.machines.get(&id) {
+            machine.disk.set_write_delays(Box::new(move || Duration::from_micros(chance.random_range(us.clone()))));
+        }
+    }
+
+    fn fail_disk(&mut self, id: Host) {
+        let in_operations = self.chance.random_range(1..5);
+        if let Some(machine) = self.machines.get(&id).filter(|machine| machine.is_up()) {
+            machine.disk.fail_at(machine.disk.operations() + in_operations, DiskFault::Device);
+            self.may_end.insert(id, self.now_us);
+            self.note(format!("the disk of node {id} fails in {in_operations} operations"));
+        }
+    }
+
+    fn skew(&self, id: Host, ms: i64) {
+        if let Some(machine) = self.machines.get(&id) {
+            machine.skew_ms.fetch_add(ms, Ordering::Relaxed);
+        }
+    }
+
+    fn transfer(&mut self) {
+        let Some(leader) = self.leader() else { return };
+        self.note(format!("node {leader} hands over"));
+        let Some(machine) = self.machines.get(&leader) else { return };
+        let replica = machine.slot.lock().running.as_ref().and_then(|running| running.broker.replica(GROUP));
+        if let Some(replica) = replica {
+            machine.spawn(async move {
+                // That it may fail is part of the fault.
+                let _ = replica.group().transfer_leader(None).await;
+            });
+        }
+    }
+
+    fn undo_what_is_over(&mut self) {
+        while let Some(position) = self.ends.iter().position(|(at, _)| *at <= self.now_us) {
+            let (_, undo) = self.ends.remove(position);
+            self.undo(undo);
+        }
+    }
+
+    fn undo(&mut self, undo: Undo) {
+        match undo {
+            Undo::Resume(id) => {
+                if self.paused.remove(&id).is_some()
+                    && let Some(machine) = self.machines.get(&id)
+                {
+                    machine.jump(self.now_us);
+                    self.note(format!("node {id} goes on"));
+                }
+            }
+            Undo::Uncut(cuts) => {
+                cuts.iter().for_each(|(from, to)| self.net.cut(*from, *to, false));
+                self.note(format!("bytes again {cuts:?}"));
+            }
+            Undo::Calm => self.net.set_weather(super::net::Weather::default()),
+            Undo::FastDisk(id) => self.set_disk_pace(id, WRITE_US),
+            Undo::Unskew(id, ms) => self.skew(id, -ms),
+        }
+    }
+
+    /// A process that ended by itself; fine only after a fault of its disk.
+    fn notice_ends(&mut self) {
+        for id in NODES {
+            let Some(reason) = self.machines.get(&id).and_then(|machine| machine.slot.lock().ended.take()) else {
+                continue;
+            };
+            self.note(format!("node {id} ends: {reason}"));
+            if self.may_end.remove(&id).is_none() {
+                self.violations.push(format!("node {id} ended by itself: {reason}"));
+            }
+            // What a failed sync should have made durable never will be.
+            self.crash(id, true, self.now_us);
+        }
+    }
+
+    fn start_what_is_due(&mut self) -> Result<()> {
+        let due: Vec<Host> = self.starts.iter().filter(|(_, at)| **at <= self.now_us).map(|(id, _)| *id).collect();
+        for id in due {
+            self.starts.remove(&id);
+            self.note(format!("node {id} starts"));
+            if let Some(machine) = self.machines.get_mut(&id) {
+                machine.start()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn others(id: Host) -> impl Iterator<Item = Host> {
+    NODES.filter(move |other| *other != id)
+}

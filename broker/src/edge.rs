@@ -47,7 +47,8 @@ pub struct EdgeOptions {
     pub push_poll_ms: u64,
     /// How long messages stay invisible that a push consumer takes (`auto_renew`).
     pub auto_renew_invisible_ms: u64,
-    /// A broker group without a leader for longer than this gets no new messages while another one can take them.
+    /// A broker group without a leader for longer than this gets no new messages while another one can take them. Longer
+    /// than any SDK goes on trying a send: a retry that went to another group would be stored a second time.
     pub leaderless_skip_ms: u64,
     /// The largest request, decoded; past it gRPC RESOURCE_EXHAUSTED. Room for several messages of the largest size.
     pub request_bytes_max: usize,
@@ -69,7 +70,7 @@ impl EdgeOptions {
             topic_queue_count: 8,
             push_poll_ms: 10_000,
             auto_renew_invisible_ms: INVISIBLE_AUTO_RENEW_MS,
-            leaderless_skip_ms: 2_000,
+            leaderless_skip_ms: 30_000,
             request_bytes_max: 32 * MIB,
             in_flight_bytes_max: 256 * MIB,
             telemetry_streams_count_max: 20_000,

@@ -137,6 +137,7 @@ async fn check(check: Check) -> Result<Vec<Event>> {
         direct: check.direct,
         quiet_complete: workload::delivery::QUIET_COMPLETE,
         quiet_missing: workload::delivery::QUIET_MISSING,
+        untidy: true,
         connector: None,
     };
     let events = workload::delivery::run(options).await?;
@@ -177,7 +178,7 @@ fn read(path: &Path) -> Result<Vec<Event>> {
 }
 
 fn judge(events: &[Event]) -> ExitCode {
-    let report = delivery::check(events);
+    let report = delivery::check(events, None);
     print!("{report}");
     exit_code(report.verdict())
 }

@@ -25,12 +25,13 @@ fn options(endpoint: String) -> Options {
         direct: true,
         quiet_complete: Duration::from_millis(100),
         quiet_missing: Duration::from_millis(300),
+        untidy: false,
         connector: None,
     }
 }
 
 async fn report(options: Options) -> Report {
-    let report = check(&run(options).await.unwrap());
+    let report = check(&run(options).await.unwrap(), None);
     assert!(report.sent_ok + report.sent_fail + report.sent_unknown > 20, "{report}");
     report
 }
@@ -90,6 +91,6 @@ async fn a_cluster_that_is_not_there_decides_nothing() {
     drop(listener);
     let short = Duration::from_millis(100);
     let options = Options { produce: short, drain_max: short * 2, ..options(nobody) };
-    let report = check(&run(options).await.unwrap());
+    let report = check(&run(options).await.unwrap(), None);
     assert_eq!((report.verdict(), report.drained), (Verdict::Undecided, false), "{report}");
 }

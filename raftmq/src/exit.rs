@@ -68,6 +68,17 @@ impl Failure {
     }
 }
 
+/// Ends the process here, without closing anything: after a failed write nothing may be written any more, and RocksDB aborts
+/// when it is closed with a file whose write failed, where operators are promised an exit code.
+pub(crate) fn end_now(failure: &Failure) -> ! {
+    crate::output::tell(&format!("raftmq: {failure}"));
+    // SAFETY: it takes a number and does not return.
+    #[allow(unsafe_code, reason = "the standard library's exit runs what RocksDB left for the end of the process")]
+    unsafe {
+        libc::_exit(failure.kind as i32)
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.sentence)

@@ -48,8 +48,10 @@ impl Replica {
         };
         let repeated = self.repeated(&receive);
         if !repeated.is_empty() {
-            let messages = self.take(&receive, repeated).await?;
+            let mut messages = self.take(&receive, repeated).await?;
             if !messages.is_empty() {
+                // Another call was given the batch before and may have it: it is not this call's to release.
+                messages.iter_mut().for_each(|message| message.visible_at_ms = 0);
                 return Ok(messages);
             }
         }

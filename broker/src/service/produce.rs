@@ -2,7 +2,7 @@
 //!
 //! The queue is the rendezvous choice of the message id, so that a retry through any node meets the same group's memory
 //! of stored ids. A group without a leader for longer than `leaderless_skip_ms` is passed over: its messages go elsewhere
-//! rather than wait, at the price that a retry may be stored a second time there.
+//! rather than wait. That is longer than a send is tried for, or a retry would be stored a second time there.
 //!
 //! Allocations of a message: the command's buffer (the record is encoded into it, once), the list of commands, and what
 //! the decoded request already owns and moves into its [`Draft`].

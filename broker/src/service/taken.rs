@@ -4,7 +4,8 @@
 //! deadline, a connection that breaks. Nobody would have the messages then until their invisible time is over, a minute
 //! for a push consumer. So a pop runs to its end whether its caller listens or not ([`take`]), and what was not handed over
 //! is released when it is dropped: visible again after [`RELEASED_VISIBLE_MS`], as RocketMQ's proxy does it. Handles and
-//! attempt ids stay good, so a caller who asks again under the same attempt id gets the batch again at once.
+//! attempt ids stay good, so a caller who asks again under the same attempt id gets the batch again at once. A batch that
+//! was given out before under its attempt id is never released: an earlier call may have it.
 
 use super::{Cluster, Delivery, Service};
 use raftmq_model::command::{Command, HandleKey, Release, ReleaseEntry};
@@ -95,13 +96,13 @@ pub(super) async fn take<C: Cluster>(
             () = abandoned => return Err(RouteError::Unknown),
         };
         let mut taken = Taken::nothing(&service);
-        if !messages.is_empty() {
-            let entries = taken.entries.entry(group).or_default();
-            for message in messages {
-                let (key, receipt_handle) = handle_of(&message);
-                entries.push(ReleaseEntry { handle: Some(key), visible_at_ms: message.visible_at_ms });
-                taken.deliveries.push(Delivery { message, receipt_handle });
+        for message in messages {
+            let (key, receipt_handle) = handle_of(&message);
+            if message.visible_at_ms != 0 {
+                let entry = ReleaseEntry { handle: Some(key), visible_at_ms: message.visible_at_ms };
+                taken.entries.entry(group).or_default().push(entry);
             }
+            taken.deliveries.push(Delivery { message, receipt_handle });
         }
         Ok(taken)
     });

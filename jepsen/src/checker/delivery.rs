@@ -4,6 +4,7 @@ use super::Verdict;
 use crate::history::{Answer, Call, Delivery, Event, Phase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
 /// Examples of each finding that a report shows.
 const EXAMPLES_COUNT_MAX: usize = 5;
@@ -49,6 +50,8 @@ pub struct Report {
     pub returned: Vec<String>,
     /// Received by two calls as the same attempt.
     pub same_attempt: Vec<String>,
+    /// Delivered again before its invisible time was over.
+    pub early: Vec<String>,
     /// Acks by a handle that was no longer the newest, and what became of them: refused as they should be.
     pub stale_refused: usize,
     /// Such an ack was answered OK while nobody had finished the message.
@@ -75,6 +78,7 @@ impl Report {
             ("corrupt", &self.corrupt),
             ("returned", &self.returned),
             ("same attempt", &self.same_attempt),
+            ("early", &self.early),
             ("stale accepted", &self.stale_accepted),
         ]
         .into_iter()
@@ -103,8 +107,8 @@ impl fmt::Display for Report {
 struct Facts<'a> {
     /// Body and fate of each sent message; unknown until a completion says more.
     sends: BTreeMap<&'a str, (&'a str, Fate)>,
-    /// Each delivery with the time when its receive was invoked.
-    deliveries: Vec<(u64, &'a Delivery)>,
+    /// Each delivery with the times when its receive was invoked and answered.
+    deliveries: Vec<Delivered<'a>>,
     /// When an ack was first answered OK.
     acked_at: BTreeMap<&'a str, u64>,
     /// When an ack was first invoked.
@@ -114,18 +118,29 @@ struct Facts<'a> {
     drained: bool,
 }
 
-/// Judges a history of one topic and one consumer group.
+/// One message that one receive was answered with.
+struct Delivered<'a> {
+    invoked_at: u64,
+    answered_at: u64,
+    delivery: &'a Delivery,
+}
+
+/// Judges a history of one topic and one consumer group. `invisible`: messages are received with this invisible time at
+/// least, and no clock jumped; then none may come again earlier.
 #[must_use]
-pub fn check(events: &[Event]) -> Report {
+pub fn check(events: &[Event], invisible: Option<Duration>) -> Report {
     let facts = Facts::of(events);
     let mut report = Report { drained: facts.drained, ..Report::default() };
-    let received: BTreeSet<&str> = facts.deliveries.iter().map(|(_, d)| d.message_id.as_str()).collect();
+    let received: BTreeSet<&str> = facts.deliveries.iter().map(|one| one.delivery.message_id.as_str()).collect();
     report.received = received.len();
     report.duplicates = facts.deliveries.len() - received.len();
     judge_sends(&facts, &received, &mut report);
     judge_places(&facts, &mut report);
     judge_deliveries(&facts, &mut report);
     judge_attempts(&facts, &mut report);
+    if let Some(invisible) = invisible {
+        judge_times(&facts, invisible, &mut report);
+    }
     judge_stale_acks(&facts, &mut report);
     report
 }
@@ -163,7 +178,9 @@ impl<'a> Facts<'a> {
                 }
             }
             (Call::Receive { .. }, Phase::Ok { answer: Answer::Received { messages } }) => {
-                self.deliveries.extend(messages.iter().map(|delivery| (invoked_at, delivery)));
+                let answered_at = event.at_us;
+                let one = |delivery| Delivered { invoked_at, answered_at, delivery };
+                self.deliveries.extend(messages.iter().map(one));
             }
             (Call::Ack { message_id }, Phase::Ok { .. }) => {
                 self.acked_at.entry(message_id).or_insert(event.at_us);
@@ -209,7 +226,7 @@ fn judge_sends(facts: &Facts<'_>, received: &BTreeSet<&str>, report: &mut Report
 fn judge_places(facts: &Facts<'_>, report: &mut Report) {
     let mut places: BTreeMap<&str, BTreeSet<(i32, i64)>> = BTreeMap::new();
     let mut ids: BTreeMap<(i32, i64), BTreeSet<&str>> = BTreeMap::new();
-    for (_, delivery) in &facts.deliveries {
+    for Delivered { delivery, .. } in &facts.deliveries {
         let place = (delivery.queue, delivery.offset);
         places.entry(&delivery.message_id).or_default().insert(place);
         ids.entry(place).or_default().insert(&delivery.message_id);
@@ -222,7 +239,7 @@ fn judge_places(facts: &Facts<'_>, report: &mut Report) {
 
 fn judge_deliveries(facts: &Facts<'_>, report: &mut Report) {
     let (mut phantom, mut corrupt, mut returned) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-    for (invoked_at, delivery) in &facts.deliveries {
+    for Delivered { invoked_at, delivery, .. } in &facts.deliveries {
         let id = delivery.message_id.as_str();
         match facts.sends.get(id) {
             None => {
@@ -245,13 +262,27 @@ fn judge_deliveries(facts: &Facts<'_>, report: &mut Report) {
 fn judge_attempts(facts: &Facts<'_>, report: &mut Report) {
     let mut seen = BTreeSet::new();
     let mut twice = BTreeSet::new();
-    for (_, delivery) in &facts.deliveries {
+    for Delivered { delivery, .. } in &facts.deliveries {
         let id = delivery.message_id.as_str();
         if !seen.insert((id, delivery.queue, delivery.offset, delivery.attempt)) {
             twice.insert(id);
         }
     }
     report.same_attempt = twice.into_iter().map(str::to_owned).collect();
+}
+
+/// A message that was handed over is invisible from some moment after its receive was invoked.
+fn judge_times(facts: &Facts<'_>, invisible: Duration, report: &mut Report) {
+    let invisible_us = invisible.as_micros() as u64;
+    let mut last: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut early = BTreeSet::new();
+    for Delivered { invoked_at, answered_at, delivery } in &facts.deliveries {
+        let id = delivery.message_id.as_str();
+        if last.insert(id, *invoked_at).is_some_and(|invoked_before| *answered_at < invoked_before + invisible_us) {
+            early.insert(id);
+        }
+    }
+    report.early = early.into_iter().map(str::to_owned).collect();
 }
 
 /// An ack of a message that is finished is OK by any handle. Before that, only the newest one is good.

@@ -151,8 +151,8 @@ pub(super) fn seeds_of(args: &Sim, tell: impl Fn(&Sim, u64, &Outcome) + Sync) ->
                 let mut sum = lock();
                 tell(args, seed, &outcome);
                 let bad = if outcome.violations.is_empty() { Vec::new() } else { vec![seed] };
-                let Outcome { acked, simulated_ms, faults, .. } = outcome;
-                sum.add(&Sum { seeds: 1, bad, acked, simulated_ms, faults, ..Sum::default() });
+                let Outcome { acked, changed, simulated_ms, faults, .. } = outcome;
+                sum.add(&Sum { seeds: 1, bad, acked, changed, simulated_ms, faults, ..Sum::default() });
             }
             Ok(())
         };

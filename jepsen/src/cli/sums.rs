@@ -23,6 +23,9 @@ pub(super) struct Sum {
     pub(super) bad: Vec<u64>,
     /// Sends that were acknowledged.
     pub(super) acked: usize,
+    /// Changes of topics that were answered.
+    #[serde(default)]
+    pub(super) changed: usize,
     pub(super) simulated_ms: u64,
     /// How often each kind of fault came.
     pub(super) faults: BTreeMap<String, u64>,
@@ -36,6 +39,7 @@ impl Sum {
         self.bad.extend(&other.bad);
         self.bad.sort_unstable();
         self.acked += other.acked;
+        self.changed += other.changed;
         self.simulated_ms += other.simulated_ms;
         for (kind, count) in &other.faults {
             *self.faults.entry(kind.clone()).or_default() += count;
@@ -48,7 +52,7 @@ impl fmt::Display for Sum {
         let faults: Vec<String> = self.faults.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         writeln!(f, "seeds       {}, {} s each under faults", self.seeds, self.seconds)?;
         writeln!(f, "simulated   {:.1} h", self.simulated_ms as f64 / 3.6e6)?;
-        writeln!(f, "acked       {}", self.acked)?;
+        writeln!(f, "acked       {} sends, {} changes of topics", self.acked, self.changed)?;
         writeln!(f, "faults      {}", faults.join(", "))?;
         write!(f, "violations  {} {:?}", self.bad.len(), self.bad)
     }

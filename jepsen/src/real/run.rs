@@ -78,7 +78,7 @@ pub async fn run(options: Options, stop: Arc<AtomicBool>) -> Result<Outcome> {
     });
     let events = workload::run(load).await?;
     let (nemesis, broken) = nemesis.await.context("the nemesis died")?;
-    let delivery = delivery::check(&events);
+    let delivery = delivery::check(&events, Some(workload::INVISIBLE));
     let mut windows = nemesis.windows;
     windows.iter_mut().for_each(|window| window.measure(&events));
     let crimes = nemesis.cluster.crimes();
@@ -102,6 +102,7 @@ fn load_options(options: &Options, endpoints: Vec<String>, stop: watch::Receiver
         direct: true,
         quiet_complete: workload::QUIET_COMPLETE,
         quiet_missing: workload::QUIET_MISSING,
+        untidy: true,
         connector: None,
     }
 }

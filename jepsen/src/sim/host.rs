@@ -33,7 +33,7 @@ use tonic::transport::Server;
 
 /// Nodes of the simulated cluster.
 pub(super) const NODES: std::ops::RangeInclusive<Host> = 1..=3;
-/// The one broker group.
+/// The first broker group; faults that hit "the leader" hit this one's.
 pub(super) const GROUP: GroupId = GroupId(1);
 pub(super) const CLUSTER_ID: &str = "simulation";
 const SEGMENT_BYTES: u64 = 1 << 20;
@@ -74,6 +74,7 @@ pub(super) struct Machine {
     /// Milliseconds that its wall clock is ahead.
     pub(super) skew_ms: Arc<AtomicI64>,
     pub(super) slot: Slot,
+    groups: u32,
     states: Arc<Mutex<BTreeMap<GroupId, Arc<MemoryState>>>>,
     process: Option<Process>,
 }
@@ -86,9 +87,10 @@ struct Process {
 }
 
 impl Machine {
-    pub(super) fn new(id: Host, net: Net) -> Machine {
+    pub(super) fn new(id: Host, net: Net, groups: u32) -> Machine {
         Machine {
             id,
+            groups,
             net,
             disk: FaultyIo::new(),
             skew_ms: Arc::default(),
@@ -114,6 +116,7 @@ impl Machine {
             clock: Arc::new(NodeClock(Arc::clone(&self.skew_ms))),
             states: Arc::clone(&self.states),
             slot: self.slot.clone(),
+            groups: self.groups,
         };
         let slot = self.slot.clone();
         runtime.spawn(async move {
@@ -216,6 +219,7 @@ struct Setup {
     clock: Arc<dyn Clock>,
     states: Arc<Mutex<BTreeMap<GroupId, Arc<MemoryState>>>>,
     slot: Slot,
+    groups: u32,
 }
 
 impl Setup {
@@ -229,7 +233,9 @@ impl Setup {
             ..MetaClientOptions::new(node, namesrvs, Arc::clone(&raft))
         });
         let broker = Broker::start(self.broker_options(node, &raft, &meta)).await.context("the broker")?;
-        broker.host_group(broker_group()).await.context("the broker group")?;
+        for record in broker_groups(self.groups) {
+            broker.host_group(record).await.context("a broker group")?;
+        }
         let options = EdgeOptions::new(node, store_host(self.id));
         let edge = Edge::new(broker.router().clone(), Arc::clone(&meta), Arc::clone(&self.clock), options);
         let mut routes = tonic::service::Routes::builder();
@@ -307,18 +313,19 @@ pub(super) fn voters() -> Vec<ReplicaId> {
     NODES.map(|id| ReplicaId { node: NodeId(id), incarnation: 1 }).collect()
 }
 
-fn broker_group() -> BrokerGroupRecord {
-    BrokerGroupRecord {
-        id: GROUP.0,
-        name: "broker-1".to_owned(),
+fn broker_groups(count: u32) -> Vec<BrokerGroupRecord> {
+    let group = |id| BrokerGroupRecord {
+        id,
+        name: format!("broker-{id}"),
         replicas: voters().into_iter().map(ReplicaId::to_u64).collect(),
         leader_node: 0,
         leader_term: 0,
-    }
+    };
+    (GROUP.0..GROUP.0 + count).map(group).collect()
 }
 
 /// The first command of the meta group.
-pub(super) fn birth() -> Birth {
+pub(super) fn birth(groups: u32) -> Birth {
     let node = |id| NodeRecord {
         id,
         incarnation: 1,
@@ -329,7 +336,7 @@ pub(super) fn birth() -> Birth {
         admin_address: String::new(),
         alive: true,
     };
-    Birth { cluster_id: CLUSTER_ID.to_owned(), nodes: NODES.map(node).collect(), broker_groups: vec![broker_group()] }
+    Birth { cluster_id: CLUSTER_ID.to_owned(), nodes: NODES.map(node).collect(), broker_groups: broker_groups(groups) }
 }
 
 /// Where clients reach a node.

@@ -4,6 +4,7 @@
 //! interpose   clocks and chance of this thread, underneath all libraries
 //! net, stream connections: latency, loss, cuts, resets
 //! host        a node: the product's raft, namesrv and broker code on a runtime of its own
+//! operator    creates and deletes topics all the time
 //! invariants  what must hold inside the cluster at every moment
 //! plan        which fault comes when: a pure function of the seed
 //! world       machines and network, step by step; carries the faults out
@@ -16,6 +17,7 @@ mod host;
 mod interpose;
 mod invariants;
 mod net;
+mod operator;
 mod plan;
 mod run;
 mod stream;

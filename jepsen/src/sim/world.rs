@@ -51,10 +51,10 @@ enum Undo {
 }
 
 impl World {
-    pub(super) fn new(seed: u64) -> Result<World> {
+    pub(super) fn new(seed: u64, groups: u32) -> Result<World> {
         let net = Net::new(seed ^ 0x004E_4554);
         let mut world = World {
-            machines: NODES.map(|id| (id, Machine::new(id, net.clone()))).collect(),
+            machines: NODES.map(|id| (id, Machine::new(id, net.clone(), groups))).collect(),
             net,
             now_us: 0,
             chance: StdRng::seed_from_u64(seed ^ 0x0057_4F52_4C44),
@@ -107,7 +107,9 @@ impl World {
         match &event.fault {
             Fault::Kill(whom) => self.crash(self.node(*whom), false, until),
             Fault::KillAll => NODES.for_each(|id| self.crash(id, false, until)),
-            Fault::PowerCut(whom) => self.crash(self.node(*whom), true, until),
+            // Between two operations of the disk, or in the middle of one.
+            Fault::PowerCut(whom) if self.chance.random() => self.crash(self.node(*whom), true, until),
+            Fault::PowerCut(whom) => self.cut_power_in_an_operation(self.node(*whom)),
             Fault::PowerCutAll => NODES.for_each(|id| self.crash(id, true, until)),
             Fault::Pause(whom) => {
                 let id = self.node(*whom);
@@ -193,8 +195,8 @@ impl World {
             let told = machine.slot.lock();
             let Some(running) = &told.running else { continue };
             let meta = running.namesrv.group().clone();
-            let replica = running.broker.replica(GROUP).map(|replica| replica.group().clone());
-            for group in std::iter::once(meta).chain(replica) {
+            let brokers = running.broker.groups().into_iter().map(|(_, group)| group);
+            for group in std::iter::once(meta).chain(brokers) {
                 let leadership = *group.leadership().borrow();
                 looks.push(Look { node: machine.id, group: group.id(), status: group.status(), leadership });
             }
@@ -253,6 +255,15 @@ impl World {
             machine.disk.fail_at(machine.disk.operations() + in_operations, DiskFault::Device);
             self.may_end.insert(id, self.now_us);
             self.note(format!("the disk of node {id} fails in {in_operations} operations"));
+        }
+    }
+
+    fn cut_power_in_an_operation(&mut self, id: Host) {
+        let in_operations = self.chance.random_range(1..40);
+        if let Some(machine) = self.machines.get(&id).filter(|machine| machine.is_up()) {
+            machine.disk.cut_power_at(machine.disk.operations() + in_operations);
+            self.may_end.insert(id, self.now_us);
+            self.note(format!("node {id} loses power in {in_operations} operations of its disk"));
         }
     }
 

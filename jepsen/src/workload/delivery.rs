@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 /// Property that names a message's run.
 const RUN_PROPERTY: &str = "run";
 /// How long received messages stay invisible: the least that the API allows.
-const INVISIBLE: Duration = Duration::from_secs(10);
+pub const INVISIBLE: Duration = Duration::from_secs(10);
 const RECEIVE_BATCH_COUNT: u32 = 16;
 /// Default of [`Options::quiet_complete`].
 pub const QUIET_COMPLETE: Duration = Duration::from_secs(3);
@@ -27,6 +27,12 @@ pub const QUIET_COMPLETE: Duration = Duration::from_secs(3);
 pub const QUIET_MISSING: Duration = Duration::from_secs(25);
 /// Of so many receives one tries an old handle.
 const PROBE_ONE_OF: u64 = 4;
+/// Of so many receives one hangs up before it has an answer, if it takes long.
+const HANG_UP_ONE_OF: u64 = 8;
+/// After at most this.
+const HANG_UP_MS_MAX: u64 = 400;
+/// Of so many messages one is not acknowledged at its first delivery.
+const KEEP_ONE_OF: u64 = 16;
 /// Pause of a consumer whose receive failed, so that it does not spin.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 const EVENTS_COUNT_MAX: usize = 20_000_000;
@@ -60,6 +66,8 @@ pub struct Options {
     pub quiet_complete: Duration,
     /// The same while acknowledged messages are missing; longer than messages stay invisible.
     pub quiet_missing: Duration,
+    /// Behave as some consumers do: hang up while they wait, leave messages unacknowledged at first, use old handles.
+    pub untidy: bool,
     /// How to connect; none: TCP.
     pub connector: Option<Connector>,
 }
@@ -173,7 +181,10 @@ impl Run {
                 return false;
             }
             let op = self.recorder.invoke(process, Call::Receive { drain });
-            let received = consumer.receive(RECEIVE_BATCH_COUNT, INVISIBLE).await;
+            let Some(received) = self.receive(&consumer, op, drain).await else {
+                self.recorder.complete(process, op, Phase::Unknown { error: "hung up".to_owned() });
+                continue;
+            };
             match received {
                 Ok(messages) => {
                     let (ours, foreign): (Vec<_>, Vec<_>) =
@@ -181,9 +192,13 @@ impl Run {
                     self.received(process, op, &ours);
                     let empty = ours.is_empty() && foreign.is_empty();
                     let mut ours = ours;
-                    if let Some(first) = ours.first_mut().filter(|_| op.is_multiple_of(PROBE_ONE_OF)) {
+                    let untidy = self.options.untidy;
+                    if let Some(first) = ours.first_mut().filter(|_| untidy && op.is_multiple_of(PROBE_ONE_OF)) {
                         self.probe(process, &consumer, first).await;
                     }
+                    let turn =
+                        |message: &ReceivedMessage| message.queue_offset.unsigned_abs().is_multiple_of(KEEP_ONE_OF);
+                    ours.retain(|message| !untidy || drain || message.delivery_attempt > 1 || !turn(message));
                     let acks = ours.iter().map(|message| message.message_id.clone());
                     let acks: Vec<u64> =
                         acks.map(|message_id| self.recorder.invoke(process, Call::Ack { message_id })).collect();
@@ -200,6 +215,22 @@ impl Run {
                 }
             }
         }
+    }
+
+    /// One receive; `None` when it hung up.
+    async fn receive(
+        &self,
+        consumer: &SimpleConsumer,
+        op: u64,
+        drain: bool,
+    ) -> Option<Result<Vec<ReceivedMessage>, ClientError>> {
+        let received = consumer.receive(RECEIVE_BATCH_COUNT, INVISIBLE);
+        if !self.options.untidy || drain || !op.is_multiple_of(HANG_UP_ONE_OF) {
+            return Some(received.await);
+        }
+        // Another patience each time.
+        let patience = Duration::from_millis(op.wrapping_mul(37) % HANG_UP_MS_MAX);
+        tokio::time::timeout(patience, received).await.ok()
     }
 
     /// Gets a message a new handle, and acks it by the old one, which must be refused.

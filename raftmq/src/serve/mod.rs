@@ -25,7 +25,7 @@ mod topics;
 mod waiting;
 
 use crate::config::NodeConfig;
-use crate::exit::Failure;
+use crate::exit::{Failure, end_now};
 use node::Node;
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,7 +83,9 @@ async fn live(node: &Arc<Node>) -> Result<(), Failure> {
     let born = born::start(Arc::clone(node), peer_listener).await?;
     let mut fatal = born.raft.fatal();
     tokio::select! {
-        error = fatal.wait_for(Option::is_some) => Err(fatal_failure(error.ok().and_then(|error| error.clone()))),
+        error = fatal.wait_for(Option::is_some) => {
+            end_now(&fatal_failure(error.ok().and_then(|error| error.clone())))
+        }
         outcome = isolation::keep_client_port(node, &born, tls, stop.wanted()) => {
             let open = outcome?;
             drain::drain(node, &born, open).await;

@@ -230,3 +230,14 @@ async fn a_caller_that_goes_away_in_mid_pop_leaves_nothing_in_flight() {
     gate.notify_one();
     assert_eq!(harness.fake.proposed(release_of).await, (vec![0], 1_000));
 }
+
+/// An earlier call was given them under the same attempt id, and may have them.
+#[tokio::test]
+async fn what_an_earlier_call_may_have_is_not_released() {
+    let harness = Harness::new();
+    stored(&harness, vec![message("a")]).await;
+    harness.fake.state().stored.get_mut(&GroupId(1)).unwrap()[0].visible_at_ms = 0;
+    drop(harness.client().receive_message(call(receive())).await.unwrap());
+    tokio::task::yield_now().await;
+    assert!(harness.fake.state().commands.is_empty());
+}

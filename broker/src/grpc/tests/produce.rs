@@ -79,10 +79,10 @@ async fn entries_of_a_group_without_leader_fail_alone() {
 async fn a_group_that_was_leaderless_for_long_is_passed_over() {
     let harness = Harness::with(Fake::groups(3), |_| {});
     harness.fake.fail(2, RouteError::NoLeader);
-    harness.fake.state().leaderless.insert(GroupId(2), std::time::Duration::from_millis(2_001));
+    harness.fake.state().leaderless.insert(GroupId(2), std::time::Duration::from_millis(30_001));
     let answer = harness.client().send_message(call(send(many(40)))).await.unwrap().into_inner();
     assert_eq!(code(answer.status), Code::Ok);
-    harness.fake.state().leaderless.insert(GroupId(2), std::time::Duration::from_millis(1_999));
+    harness.fake.state().leaderless.insert(GroupId(2), std::time::Duration::from_millis(29_999));
     let answer = harness.client().send_message(call(send(many(40)))).await.unwrap().into_inner();
     assert_eq!(code(answer.status), Code::MultipleResults, "its messages wait for it at first");
 }
@@ -92,7 +92,7 @@ async fn when_no_group_has_a_leader_none_is_passed_over() {
     let harness = Harness::with(Fake::groups(2), |_| {});
     for group in 1..=2 {
         harness.fake.fail(group, RouteError::NoLeader);
-        harness.fake.state().leaderless.insert(GroupId(group), std::time::Duration::from_secs(9));
+        harness.fake.state().leaderless.insert(GroupId(group), std::time::Duration::from_secs(90));
     }
     let answer = harness.client().send_message(call(send(many(4)))).await.unwrap().into_inner();
     assert_eq!(code(answer.status), Code::HaNotAvailable);

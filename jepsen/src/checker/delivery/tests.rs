@@ -52,7 +52,7 @@ impl Story {
     }
 
     fn drained(self) -> Report {
-        check(&self.op(Call::Drained, Some(done())).events)
+        check(&self.op(Call::Drained, Some(done())).events, None)
     }
 }
 
@@ -180,6 +180,16 @@ fn two_receives_never_get_the_same_attempt() {
 }
 
 #[test]
+fn nothing_comes_again_before_its_invisible_time_is_over() {
+    let story = Story::default().send("a", sent()).receive(&[("a", 0, 0)]).receive(&[("a", 0, 0)]);
+    let events = story.op(Call::Drained, Some(done())).events;
+    // Invoked at 2, answered again at 5.
+    let report = |us| check(&events, Some(Duration::from_micros(us)));
+    assert_eq!(report(3).verdict(), Verdict::Valid);
+    assert_eq!((report(4).verdict(), report(4).early), (Verdict::Invalid, vec!["a".to_owned()]));
+}
+
+#[test]
 fn an_old_handle_must_be_refused_while_the_message_is_not_finished() {
     let story =
         |answer: Option<Phase>| Story::default().send("a", sent()).receive(&[("a", 0, 0)]).stale_ack("a", answer);
@@ -195,10 +205,10 @@ fn an_old_handle_must_be_refused_while_the_message_is_not_finished() {
 
 #[test]
 fn a_history_that_proves_nothing_is_undecided() {
-    assert_eq!(check(&[]).verdict(), Verdict::Undecided);
+    assert_eq!(check(&[], None).verdict(), Verdict::Undecided);
     assert_eq!(Story::default().drained().verdict(), Verdict::Undecided, "nothing was sent");
     let not_drained = Story::default().send("a", sent());
-    let report = check(&not_drained.events);
+    let report = check(&not_drained.events, None);
     assert_eq!((report.verdict(), report.lost.len()), (Verdict::Undecided, 0), "not drained");
 }
 

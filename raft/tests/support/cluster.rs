@@ -48,13 +48,22 @@ pub fn replicas(nodes: u32) -> Vec<ReplicaId> {
     (1..=nodes).map(|node| ReplicaId { node: NodeId(node), incarnation: 1 }).collect()
 }
 
+/// A loopback address that no other cluster has: a port that is free there stays so while its node is down. On a shared
+/// address another test, or any outgoing connection, can take it meanwhile.
+fn own_address() -> std::net::Ipv4Addr {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let [_, _, high, low] = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_be_bytes();
+    let process = u8::try_from(std::process::id() % 250).unwrap();
+    std::net::Ipv4Addr::new(127, process + 2, high, low.wrapping_add(1))
+}
+
 impl Cluster {
     /// Prepares nodes 1..=count without starting them.
     pub fn prepare(count: u32) -> Cluster {
-        let mut nodes = BTreeMap::new();
+        let (mut nodes, own) = (BTreeMap::new(), own_address());
         for node in 1..=count {
             // A free port, taken again when the node starts.
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let listener = TcpListener::bind((own, 0)).unwrap();
             let address = listener.local_addr().unwrap().to_string();
             let dir = tempfile::tempdir().unwrap();
             nodes.insert(node, Node { raft: None, groups: BTreeMap::new(), states: BTreeMap::new(), address, dir });

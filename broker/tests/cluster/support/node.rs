@@ -69,11 +69,21 @@ fn open_noted(stores: &Stores) -> OpenState {
     })
 }
 
+/// A loopback address that no other cluster has: a port that is free there stays so while its node is down. On a shared
+/// address another test, or any outgoing connection, can take it meanwhile.
+fn own_address() -> std::net::Ipv4Addr {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let [_, _, high, low] = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_be_bytes();
+    let process = u8::try_from(std::process::id() % 250).unwrap();
+    std::net::Ipv4Addr::new(127, process + 2, high, low.wrapping_add(1))
+}
+
 impl Cluster {
     /// Three nodes with a leader that is ready.
     pub(crate) async fn start() -> Cluster {
         let ids = [NodeId(1), NodeId(2), NodeId(3)];
-        let listeners = ids.map(|id| (id, TcpListener::bind("127.0.0.1:0").unwrap()));
+        let own = own_address();
+        let listeners = ids.map(|id| (id, TcpListener::bind((own, 0)).unwrap()));
         let addresses = listeners.iter().map(|(id, listener)| (*id, listener.local_addr().unwrap())).collect();
         let dir = tempfile::tempdir().unwrap();
         let mut cluster = Cluster { meta: ScriptedMeta::new(&ids), addresses, nodes: BTreeMap::new(), dir };

@@ -12,5 +12,4 @@ pub mod nemesis;
 pub mod real;
 pub mod report;
 pub mod sim;
-pub mod target;
 pub mod workload;

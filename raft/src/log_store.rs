@@ -204,6 +204,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
         let keep = last.map(|id| id.index);
+        if let Some((_, end)) = self.log.last().filter(|(_, end)| keep.is_none_or(|keep| *end > keep)) {
+            tracing::info!(after = keep, upto = end, "cut uncommitted entries off the log: another leader has others");
+        }
         let shared = Arc::clone(&self.shared);
         self.done(move |log, done| {
             log.truncate_after(

@@ -86,7 +86,9 @@ async fn try_run(args: Run) -> Result<ExitCode> {
         seed,
         delivery: outcome.delivery,
         windows: outcome.windows,
-        planned: faults,
+        planned: faults.into_iter().filter(|fault| outcome.skipped.iter().all(|(other, _)| other != fault)).collect(),
+        skipped: outcome.skipped,
+        coverage: outcome.coverage,
         crimes: outcome.crimes,
         broken: outcome.broken,
     };

@@ -41,15 +41,38 @@ pub enum Fault {
     PowerCutAll,
     /// The leader's disk answers every access with an error.
     DiskErrorLeader,
+    /// The leader's next sync is answered with an error.
+    SyncErrorLeader,
+    /// The leader's file system notices damage and lets nobody write any more.
+    ReadOnlyLeader,
+    /// Each sync of the leader takes 200 ms longer.
+    SlowDiskLeader,
+    /// The leader's wall clock jumps a minute ahead.
+    ClockAheadLeader,
+    /// The leader's wall clock jumps a minute back.
+    ClockBehindLeader,
+    /// The leader's wall clock jumps to and fro by a minute, five times a second.
+    ClockStrobeLeader,
+    /// All wall clocks drift: one gains a tenth, one loses a tenth, and so on.
+    ClockDrift,
     /// Leadership is handed over as planned.
     Transfer,
     /// Each node in turn is asked to end and started again.
     RollingRestart,
+    /// SIGKILL to the leaders of the metadata and of the broker group in the same moment.
+    KillBothLeaders,
+    /// SIGKILL to the leader, and again twice while it recovers.
+    CrashInRecovery,
+    /// A schedule: one node is away (paused) while the others store messages; then the power of one of these fails and the
+    /// third is paused, so that the node that was away and the one that crashed are the majority.
+    PauseAndPowerCut,
+    /// The same, with nodes that are cut off the network instead of paused.
+    PartitionAndPowerCut,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 17] = [
+    pub const ALL: [Fault; 28] = [
         Fault::KillLeader,
         Fault::KillFollower,
         Fault::KillAll,
@@ -65,20 +88,76 @@ impl Fault {
         Fault::PowerCutMajority,
         Fault::PowerCutAll,
         Fault::DiskErrorLeader,
+        Fault::SyncErrorLeader,
+        Fault::ReadOnlyLeader,
+        Fault::SlowDiskLeader,
+        Fault::ClockAheadLeader,
+        Fault::ClockBehindLeader,
+        Fault::ClockStrobeLeader,
+        Fault::ClockDrift,
         Fault::Transfer,
         Fault::RollingRestart,
+        Fault::KillBothLeaders,
+        Fault::CrashInRecovery,
+        Fault::PauseAndPowerCut,
+        Fault::PartitionAndPowerCut,
     ];
 
     /// Whether a majority of the nodes is whole and connected all the time, so that the cluster owes service.
     #[must_use]
     pub fn leaves_majority(self) -> bool {
-        !matches!(self, Fault::KillAll | Fault::PowerCutMajority | Fault::PowerCutAll | Fault::PacketLoss)
+        !matches!(
+            self,
+            Fault::KillAll
+                | Fault::PowerCutMajority
+                | Fault::PowerCutAll
+                | Fault::PacketLoss
+                | Fault::KillBothLeaders
+                | Fault::PauseAndPowerCut
+                | Fault::PartitionAndPowerCut
+        )
+    }
+
+    /// Whether it is over when it has been brought about.
+    #[must_use]
+    pub fn is_a_moment(self) -> bool {
+        matches!(
+            self,
+            Fault::Transfer
+                | Fault::RollingRestart
+                | Fault::ClockStrobeLeader
+                | Fault::CrashInRecovery
+                | Fault::PauseAndPowerCut
+                | Fault::PartitionAndPowerCut
+        )
+    }
+
+    /// Whether it cuts power.
+    #[must_use]
+    pub fn cuts_power(self) -> bool {
+        matches!(
+            self,
+            Fault::PowerCutLeader
+                | Fault::PowerCutMajority
+                | Fault::PowerCutAll
+                | Fault::PauseAndPowerCut
+                | Fault::PartitionAndPowerCut
+        )
+    }
+
+    /// Whether it turns a wall clock; invisible times are measured by the leader's.
+    #[must_use]
+    pub fn turns_a_clock(self) -> bool {
+        matches!(
+            self,
+            Fault::ClockAheadLeader | Fault::ClockBehindLeader | Fault::ClockStrobeLeader | Fault::ClockDrift
+        )
     }
 
     /// Whether a node that ends by itself answers the fault as it should: it cannot write.
     #[must_use]
     pub fn may_stop_a_node(self) -> bool {
-        matches!(self, Fault::PowerCutLeader | Fault::PowerCutMajority | Fault::PowerCutAll | Fault::DiskErrorLeader)
+        self.cuts_power() || matches!(self, Fault::DiskErrorLeader | Fault::SyncErrorLeader | Fault::ReadOnlyLeader)
     }
 }
 

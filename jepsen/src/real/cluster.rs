@@ -1,11 +1,12 @@
-//! A cluster of processes, and how each fault is brought about and taken away.
+//! A cluster of processes: its birth, what it says of itself, and what its processes do by themselves.
 
+use super::facilities::Facilities;
+use super::faults::InForce;
 use super::network::Network;
 use super::node::Node;
 use super::shell::{missing, sh};
-use crate::nemesis::Fault;
+use crate::report::Coverage;
 use anyhow::{Context, Result, bail};
-use rustix::process::Signal;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -20,15 +21,21 @@ const POLL: Duration = Duration::from_millis(200);
 const LEADER_MS_MAX: u64 = 5_000;
 /// Exit code of a node that stops since it cannot write.
 const EXIT_FATAL: i32 = 70;
-const LOSS_PERCENT: u32 = 20;
 
 /// See the module. Taken down when dropped: nodes, then volumes, then the network.
 pub struct RealCluster {
-    nodes: Vec<Node>,
-    network: Network,
+    /// What acts on nodes from outside ends before they do.
+    pub(super) in_force: InForce,
+    pub(super) nodes: Vec<Node>,
+    pub(super) network: Network,
+    pub(super) facilities: Facilities,
     binary: PathBuf,
     /// What nodes did by themselves that they must not do.
     crimes: Vec<String>,
+    /// Faults that were brought about, so that schedules vary.
+    pub(super) faults_count: u64,
+    /// Power cuts of a node, and how many of them lost bytes that were written a moment before.
+    pub(super) power_cuts: (u64, u64),
 }
 
 /// `raftmq cluster status -o json`, as far as it is needed.
@@ -62,8 +69,20 @@ impl RealCluster {
             bail!("missing: {}; `./dev setup faults` installs it", missing.join(", "));
         }
         let network = Network::new(ids)?;
-        let nodes = ids.iter().map(|id| Node::new(*id, ids, &network, dir, binary)).collect::<Result<Vec<_>>>()?;
-        let mut cluster = RealCluster { nodes, network, binary: binary.to_owned(), crimes: Vec::new() };
+        let facilities = Facilities::probe();
+        let clock = facilities.clock.as_ref().ok().map(PathBuf::as_path);
+        let node = |id: &u32| Node::new(*id, ids, &network, dir, binary, clock);
+        let nodes = ids.iter().map(node).collect::<Result<Vec<_>>>()?;
+        let mut cluster = RealCluster {
+            in_force: InForce::default(),
+            nodes,
+            network,
+            facilities,
+            binary: binary.to_owned(),
+            crimes: Vec::new(),
+            faults_count: 0,
+            power_cuts: (0, 0),
+        };
         cluster.start_all()?;
         cluster.init()?;
         cluster.wait_well()?;
@@ -81,7 +100,7 @@ impl RealCluster {
         }
     }
 
-    fn raftmq(&self, args: &[&str]) -> Result<String> {
+    pub(super) fn raftmq(&self, args: &[&str]) -> Result<String> {
         let admins: Vec<String> = self.nodes.iter().map(Node::admin).collect();
         let endpoints = admins.join(",");
         sh(&self.binary.to_string_lossy(), &[args, &["--endpoints", &endpoints]].concat())
@@ -106,19 +125,34 @@ impl RealCluster {
         serde_json::from_str(&json).context("`cluster status` cannot be read")
     }
 
-    /// The node that leads the first broker group.
-    fn leader(&self) -> Result<usize> {
+    /// The nodes that lead the metadata and the first broker group.
+    pub(super) fn leaders(&self) -> Result<(usize, usize)> {
         let until = Instant::now() + Duration::from_millis(LEADER_MS_MAX);
         loop {
             let groups = self.status().map(|status| status.groups).unwrap_or_default();
-            let leader = groups.iter().find(|group| group.name != "namesrv").map_or(0, |group| group.leader);
-            if let Some(at) = self.nodes.iter().position(|node| node.id == leader) {
-                return Ok(at);
+            let leads = |metadata: bool| {
+                let group = groups.iter().find(|group| (group.name == "namesrv") == metadata)?;
+                self.nodes.iter().position(|node| node.id == group.leader)
+            };
+            if let (Some(metadata), Some(broker)) = (leads(true), leads(false)) {
+                return Ok((metadata, broker));
             }
             if Instant::now() >= until {
-                bail!("no node leads the broker group");
+                bail!("no node leads the metadata and the broker group");
             }
             sleep(POLL);
+        }
+    }
+
+    /// What the run covered; for its end.
+    #[must_use]
+    pub fn coverage(&self) -> Coverage {
+        let logs = |what: &str| self.nodes.iter().map(|node| node.log_lines(what).len() as u64).sum();
+        Coverage {
+            truncations: logs("cut uncommitted entries off the log"),
+            segments_rolled: self.nodes.iter().map(Node::segments_rolled).max().unwrap_or_default(),
+            power_cuts: self.power_cuts.0,
+            power_cuts_with_loss: self.power_cuts.1,
         }
     }
 
@@ -141,13 +175,13 @@ impl RealCluster {
         }
     }
 
-    fn start_all(&mut self) -> Result<()> {
+    pub(super) fn start_all(&mut self) -> Result<()> {
         self.nodes.iter_mut().try_for_each(Node::start)
     }
 
     /// Notes what ended by itself. `excused`: a fault is in force that makes nodes stop; the fault is to be taken away
     /// before they are started again.
-    fn watch_processes(&mut self, excused: bool) -> Result<()> {
+    pub(super) fn watch_processes(&mut self, excused: bool) -> Result<()> {
         for node in &mut self.nodes {
             let ended = node.ended()?;
             if let Some(code) = ended.filter(|code| !(excused && *code == EXIT_FATAL)) {
@@ -161,98 +195,12 @@ impl RealCluster {
     #[must_use]
     pub fn crimes(&self) -> Vec<String> {
         let panics = self.nodes.iter().flat_map(|node| {
-            node.panics().into_iter().map(|line| format!("node {}: {line}", node.id)).collect::<Vec<_>>()
+            node.log_lines("panicked at")
+                .into_iter()
+                .map(|line| format!("node {}: {line}", node.id))
+                .collect::<Vec<_>>()
         });
         self.crimes.iter().cloned().chain(panics).collect()
-    }
-
-    /// Brings a fault about; the nodes that it is about.
-    ///
-    /// # Errors
-    /// When it cannot be done, or there is no leader for it.
-    pub fn install(&mut self, fault: Fault) -> Result<Vec<u32>> {
-        let leader = self.leader()?;
-        let count = self.nodes.len();
-        let follower = (leader + 1) % count;
-        let hit: Vec<usize> = match fault {
-            Fault::KillFollower | Fault::IsolateFollower => vec![follower],
-            Fault::KillAll | Fault::PowerCutAll | Fault::PacketLoss | Fault::RollingRestart => (0..count).collect(),
-            Fault::PowerCutMajority => (0..=count / 2).map(|step| (leader + step) % count).collect(),
-            Fault::Bridge => vec![leader, follower],
-            _ => vec![leader],
-        };
-        match fault {
-            Fault::KillLeader | Fault::KillFollower | Fault::KillAll => {
-                hit.iter().try_for_each(|at| self.nodes[*at].kill())?;
-            }
-            Fault::PauseLeader => self.nodes[leader].signal(Signal::STOP)?,
-            Fault::PowerCutLeader | Fault::PowerCutMajority | Fault::PowerCutAll => self.cut_power(&hit)?,
-            Fault::DiskErrorLeader => self.nodes[leader].volume.cut_power()?,
-            Fault::Transfer => self.raftmq(&["raft", "transfer", "broker-1"]).map(drop)?,
-            Fault::RollingRestart => self.rolling_restart()?,
-            _ => self.cut_network(fault, leader, follower)?,
-        }
-        Ok(hit.into_iter().map(|at| self.nodes[at].id).collect())
-    }
-
-    /// The file systems first, so that nothing is written after the moment of the cut; then the processes.
-    fn cut_power(&mut self, hit: &[usize]) -> Result<()> {
-        hit.iter().try_for_each(|at| self.nodes[*at].volume.cut_power())?;
-        hit.iter().try_for_each(|at| self.nodes[*at].kill())
-    }
-
-    fn rolling_restart(&mut self) -> Result<()> {
-        for at in 0..self.nodes.len() {
-            self.nodes[at].stop()?;
-            self.nodes[at].start()?;
-            self.wait_well()?;
-        }
-        Ok(())
-    }
-
-    fn cut_network(&self, fault: Fault, leader: usize, follower: usize) -> Result<()> {
-        let address = |at: usize| self.nodes[at].address.clone();
-        let others = |than: usize| (0..self.nodes.len()).filter(move |at| *at != than);
-        let deaf =
-            |at: usize| self.network.drop_from(self.nodes[at].id, &others(at).map(address).collect::<Vec<_>>(), 100);
-        let mute = |at: usize| {
-            others(at).try_for_each(|other| self.network.drop_from(self.nodes[other].id, &[address(at)], 100))
-        };
-        match fault {
-            Fault::IsolateLeader => deaf(leader).and_then(|()| mute(leader)),
-            Fault::IsolateFollower => deaf(follower).and_then(|()| mute(follower)),
-            Fault::DeafLeader => deaf(leader),
-            Fault::MuteLeader => mute(leader),
-            Fault::Bridge => {
-                self.network.drop_from(self.nodes[leader].id, &[address(follower)], 100)?;
-                self.network.drop_from(self.nodes[follower].id, &[address(leader)], 100)
-            }
-            Fault::ClientsFromLeader => self.network.drop_from(self.nodes[leader].id, &[self.network.host()], 100),
-            Fault::PacketLoss => (0..self.nodes.len()).try_for_each(|at| {
-                self.network.drop_from(self.nodes[at].id, &others(at).map(address).collect::<Vec<_>>(), LOSS_PERCENT)
-            }),
-            other => bail!("{other} is no fault of the network"),
-        }
-    }
-
-    /// Takes a fault away: everything is whole, all nodes run.
-    ///
-    /// # Errors
-    /// When it cannot be done.
-    pub fn remove(&mut self, fault: Fault, nodes: &[u32]) -> Result<()> {
-        self.watch_processes(fault.may_stop_a_node())?;
-        self.network.heal()?;
-        for node in self.nodes.iter_mut().filter(|node| nodes.contains(&node.id)) {
-            match fault {
-                Fault::PauseLeader => node.signal(Signal::CONT)?,
-                Fault::PowerCutLeader | Fault::PowerCutMajority | Fault::PowerCutAll | Fault::DiskErrorLeader => {
-                    node.kill()?;
-                    node.volume.restore_power()?;
-                }
-                _ => {}
-            }
-        }
-        self.start_all()
     }
 }
 

@@ -8,7 +8,11 @@
 //! [`RealCluster`] is dropped; [`clean`] takes down what processes left that were killed. Only processes that were started
 //! here are ended, by id. Blocking: the nemesis has a thread of its own.
 
+mod clock;
 mod cluster;
+mod facilities;
+mod faults;
+mod injection;
 mod network;
 mod node;
 mod run;

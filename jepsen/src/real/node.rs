@@ -1,8 +1,10 @@
 //! One node: its configuration, its process, its volume.
 
+use super::clock::Clock;
 use super::network::Network;
 use super::volume::Volume;
 use anyhow::{Context, Result};
+use raftmq_store::segment::parse_segment_name;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,15 +23,26 @@ pub(super) struct Node {
     binary: PathBuf,
     child: Option<Child>,
     pub(super) volume: Volume,
+    /// Its wall clock, where this machine can turn it.
+    pub(super) clock: Option<Clock>,
 }
 
 impl Node {
-    pub(super) fn new(id: u32, ids: &[u32], network: &Network, dir: &Path, binary: &Path) -> Result<Node> {
+    /// `clock`: the library that turns clocks.
+    pub(super) fn new(
+        id: u32,
+        ids: &[u32],
+        network: &Network,
+        dir: &Path,
+        binary: &Path,
+        clock: Option<&Path>,
+    ) -> Result<Node> {
         let dir = dir.join(format!("node-{id}"));
         fs::create_dir_all(&dir)?;
         let (address, space) = (network.address(id), network.space(id));
         let volume = Volume::new(&dir, VOLUME_BYTES)?;
-        let node = Node { id, address, space, dir, binary: binary.to_owned(), child: None, volume };
+        let clock = clock.map(|library| Clock::new(&dir.join("clock"), library)).transpose()?;
+        let node = Node { id, address, space, dir, binary: binary.to_owned(), child: None, volume, clock };
         let peers: Vec<String> = ids.iter().map(|peer| peer_of(*peer, network)).collect();
         fs::write(node.dir.join("node.toml"), node.config(&peers))?;
         Ok(node)
@@ -62,7 +75,11 @@ impl Node {
         let log = File::options().create(true).append(true).open(self.log_path())?;
         // It becomes the node: the process id is the node's. `ip netns exec` would give the node a copy of all mounts, which
         // keeps the volumes of other nodes in use.
-        let child = Command::new("nsenter")
+        let mut command = Command::new("nsenter");
+        if let Some(clock) = &self.clock {
+            clock.attach(&mut command);
+        }
+        let child = command
             .arg(format!("--net=/run/netns/{}", self.space))
             .arg(&self.binary)
             .args(["serve", "--config"])
@@ -113,11 +130,26 @@ impl Node {
         self.dir.join("log")
     }
 
-    /// Lines of its log that tell of a panic.
-    pub(super) fn panics(&self) -> Vec<String> {
+    /// Lines of its log that hold `what`.
+    pub(super) fn log_lines(&self, what: &str) -> Vec<String> {
         let log = fs::read(self.log_path()).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
-        log.lines().filter(|line| line.contains("panicked at")).map(str::to_owned).collect()
+        log.lines().filter(|line| line.contains(what)).map(str::to_owned).collect()
+    }
+
+    /// How often the log of a group of the node rolled to a new segment, by what its volume holds.
+    pub(super) fn segments_rolled(&self) -> u64 {
+        let groups = fs::read_dir(self.volume.mount().join("data/groups")).into_iter().flatten().flatten();
+        let segments = |group: fs::DirEntry| {
+            let files = fs::read_dir(group.path().join("log")).into_iter().flatten().flatten();
+            files.filter(|file| parse_segment_name(&file.file_name().to_string_lossy()).is_some()).count() as u64
+        };
+        groups.map(|group| segments(group).saturating_sub(1)).sum()
+    }
+
+    /// The id of the process, when it runs.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
     }
 }
 

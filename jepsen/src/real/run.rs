@@ -4,7 +4,7 @@ use super::cluster::RealCluster;
 use crate::checker::delivery;
 use crate::history::Event;
 use crate::nemesis::{Fault, Plan, schedule};
-use crate::report::Window;
+use crate::report::{Coverage, Window};
 use crate::workload::delivery as workload;
 use anyhow::{Context, Result, anyhow};
 use std::path::PathBuf;
@@ -49,6 +49,10 @@ pub struct Outcome {
     pub windows: Vec<Window>,
     /// What nodes did by themselves that they must not do.
     pub crimes: Vec<String>,
+    /// Faults that this machine cannot bring about, and why.
+    pub skipped: Vec<(Fault, String)>,
+    /// What the run covered.
+    pub coverage: Coverage,
     /// Why the cluster did not get well, or the harness could not go on.
     pub broken: Option<String>,
 }
@@ -66,10 +70,18 @@ pub async fn run(options: Options, stop: Arc<AtomicBool>) -> Result<Outcome> {
         Ok::<_, anyhow::Error>(cluster)
     });
     let cluster = cluster.await??;
+    let (mut plan, mut skipped) = (options.plan.clone(), Vec::new());
+    plan.faults.retain(|fault| match cluster.lacking(*fault) {
+        None => true,
+        Some(why) => {
+            skipped.push((*fault, why));
+            false
+        }
+    });
     let (produced, stopped) = watch::channel(false);
     let load = load_options(&options, cluster.clients(), stopped);
     let begin = Instant::now();
-    let plan = options.plan.clone();
+    let turns_clocks = plan.faults.iter().any(|fault| fault.turns_a_clock());
     let nemesis = tokio::task::spawn_blocking(move || {
         let mut nemesis = Nemesis { cluster, begin, windows: Vec::new(), stop };
         let broken = nemesis.run(&plan).err().map(|error| format!("{error:#}"));
@@ -78,13 +90,13 @@ pub async fn run(options: Options, stop: Arc<AtomicBool>) -> Result<Outcome> {
     });
     let events = workload::run(load).await?;
     let (nemesis, broken) = nemesis.await.context("the nemesis died")?;
-    let delivery = delivery::check(&events, Some(workload::INVISIBLE));
+    let delivery = delivery::check(&events, (!turns_clocks).then_some(workload::INVISIBLE));
     let mut windows = nemesis.windows;
     windows.iter_mut().for_each(|window| window.measure(&events));
-    let crimes = nemesis.cluster.crimes();
+    let (crimes, coverage) = (nemesis.cluster.crimes(), nemesis.cluster.coverage());
     // Takes everything down; it blocks.
     tokio::task::spawn_blocking(move || drop(nemesis.cluster)).await.map_err(|error| anyhow!(error))?;
-    Ok(Outcome { events, delivery, windows, crimes, broken })
+    Ok(Outcome { events, delivery, windows, crimes, skipped, coverage, broken })
 }
 
 fn load_options(options: &Options, endpoints: Vec<String>, stop: watch::Receiver<bool>) -> workload::Options {
@@ -133,8 +145,7 @@ impl Nemesis {
         let from_us = self.now_us();
         let nodes = self.cluster.install(fault).with_context(|| format!("{fault} cannot be brought about"))?;
         eprintln!("{:>7.1} s  {fault} on {nodes:?}", from_us as f64 / 1e6);
-        // These are over when they are done.
-        if !matches!(fault, Fault::Transfer | Fault::RollingRestart) {
+        if !fault.is_a_moment() {
             self.pause(length);
         }
         let to_us = self.now_us();

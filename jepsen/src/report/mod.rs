@@ -66,6 +66,22 @@ fn acked_sends(events: &[Event]) -> Vec<(u64, u64)> {
     sends
 }
 
+/// What a run must have seen to prove something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Coverage {
+    /// Followers that cut entries off their logs, since another leader had others there.
+    pub truncations: u64,
+    /// Segments that the logs of a node rolled through, at most.
+    pub segments_rolled: u64,
+    /// Power cuts, one for each node.
+    pub power_cuts: u64,
+    /// Those that lost bytes that had been written and not synced.
+    pub power_cuts_with_loss: u64,
+}
+
+/// A run that is so long must have rolled segments and cut logs.
+const LONG_US: u64 = 30 * 60 * 1_000_000;
+
 /// The whole judgement.
 #[derive(Clone, Debug)]
 pub struct Judgement {
@@ -77,6 +93,10 @@ pub struct Judgement {
     pub windows: Vec<Window>,
     /// Kinds that were planned.
     pub planned: Vec<Fault>,
+    /// Kinds that this machine cannot bring about, and why; not among those that were planned.
+    pub skipped: Vec<(Fault, String)>,
+    /// What else the run covered.
+    pub coverage: Coverage,
     /// What nodes did by themselves that they must not do.
     pub crimes: Vec<String>,
     /// Why the run did not come to its end.
@@ -92,6 +112,24 @@ impl Judgement {
     pub fn missed(&self) -> Vec<Fault> {
         let came: BTreeSet<Fault> = self.windows.iter().map(|window| window.fault).collect();
         self.planned.iter().filter(|fault| !came.contains(fault)).copied().collect()
+    }
+
+    /// What a run like this should have seen and did not.
+    #[must_use]
+    pub fn uncovered(&self) -> Vec<String> {
+        let mut uncovered: Vec<String> = self.missed().iter().map(|fault| format!("{fault} never came")).collect();
+        let Coverage { truncations, segments_rolled, power_cuts, power_cuts_with_loss } = self.coverage;
+        if power_cuts > 0 && power_cuts_with_loss == 0 {
+            uncovered.push("no power cut lost a byte".to_owned());
+        }
+        let long = self.windows.last().is_some_and(|last| last.to_us >= LONG_US);
+        if long && segments_rolled == 0 {
+            uncovered.push("no log rolled to a new segment".to_owned());
+        }
+        if long && truncations == 0 {
+            uncovered.push("no follower cut its log".to_owned());
+        }
+        uncovered
     }
 
     /// Median and worst recovery, in milliseconds, of the faults that leave a majority; `None` without such a fault. A fault
@@ -115,7 +153,7 @@ impl Judgement {
         if matches!(delivery, Verdict::Invalid) || !self.crimes.is_empty() || !self.recovers() {
             return Verdict::Invalid;
         }
-        if self.broken.is_some() || !self.missed().is_empty() { Verdict::Undecided } else { delivery }
+        if self.broken.is_some() || !self.uncovered().is_empty() { Verdict::Undecided } else { delivery }
     }
 }
 
@@ -139,10 +177,15 @@ impl fmt::Display for Judgement {
             let name = fault.to_string();
             writeln!(f, "  {name:<20} {:>5} {recovery:>12} {gap:>12} {well:>12}", windows.len())?;
         }
-        let missed: Vec<String> = self.missed().iter().map(Fault::to_string).collect();
-        if !missed.is_empty() {
-            writeln!(f, "coverage: undecided, never came: {}", missed.join(", "))?;
-        }
+        let uncovered = self.uncovered();
+        writeln!(f, "coverage: {}", if uncovered.is_empty() { "complete" } else { "undecided" })?;
+        let Coverage { truncations, segments_rolled, power_cuts, power_cuts_with_loss } = self.coverage;
+        writeln!(
+            f,
+            "  power cuts {power_cuts}, of which {power_cuts_with_loss} lost bytes; logs cut {truncations} times, rolled {segments_rolled} times"
+        )?;
+        uncovered.iter().try_for_each(|what| writeln!(f, "  {what}"))?;
+        self.skipped.iter().try_for_each(|(fault, why)| writeln!(f, "  {fault} skipped: {why}"))?;
         if let Some(broken) = &self.broken {
             writeln!(f, "the run did not come to its end: {broken}")?;
         }

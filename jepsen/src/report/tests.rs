@@ -24,7 +24,8 @@ fn window(fault: Fault, from_ms: u64, to_ms: u64) -> Window {
 fn judgement(windows: Vec<Window>) -> Judgement {
     let delivery = delivery::Report { sent_ok: 1, drained: true, ..delivery::Report::default() };
     let planned = windows.iter().map(|window| window.fault).collect();
-    Judgement { seed: 1, delivery, windows, planned, crimes: Vec::new(), broken: None }
+    let (skipped, coverage) = (Vec::new(), Coverage::default());
+    Judgement { seed: 1, delivery, windows, planned, skipped, coverage, crimes: Vec::new(), broken: None }
 }
 
 #[test]
@@ -51,6 +52,10 @@ fn verdicts() {
     assert_eq!((missed.verdict(), missed.missed()), (Verdict::Undecided, vec![Fault::Bridge]));
     let broken = Judgement { broken: Some("no leader".to_owned()), ..judgement(Vec::new()) };
     assert_eq!(broken.verdict(), Verdict::Undecided);
+    let dull = Coverage { power_cuts: 2, ..Coverage::default() };
+    assert_eq!(Judgement { coverage: dull, ..judgement(Vec::new()) }.verdict(), Verdict::Undecided);
+    let long = judgement(vec![window(Fault::Transfer, LONG_US / 1_000, LONG_US / 1_000 + 1)]);
+    assert_eq!(long.uncovered().len(), 2, "neither rolled nor cut");
     let crime = Judgement { crimes: vec!["node 1 ended".to_owned()], ..judgement(Vec::new()) };
     assert_eq!(crime.verdict(), Verdict::Invalid);
     let lost = delivery::Report { lost: vec!["m".to_owned()], ..delivery::Report::default() };

@@ -7,7 +7,7 @@ mod run;
 mod sim;
 mod sums;
 
-use crate::checker::{Verdict, delivery};
+use crate::checker::{Verdict, delivery, order};
 use crate::history::{self, Event};
 use crate::workload;
 use anyhow::{Context, Result};
@@ -78,9 +78,12 @@ struct Check {
     /// Tasks that receive.
     #[arg(long, default_value_t = 2)]
     consumers: u32,
-    /// Messages that each producer sends in a second, at most.
-    #[arg(long, default_value_t = 200)]
+    /// Sends of each producer in a second, at most; some are batches.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
+    /// The longest body; most are a few bytes.
+    #[arg(long, default_value_t = 65_536)]
+    body_bytes_max: usize,
     /// Talk to the endpoints in turn instead of following routes.
     #[arg(long)]
     direct: bool,
@@ -127,13 +130,15 @@ async fn check(check: Check) -> Result<Vec<Event>> {
         endpoints: check.endpoints,
         topic: check.topic,
         group: check.group.unwrap_or_else(|| format!("jepsen-{run}")),
+        groups_count: 1,
         run,
         produce: Duration::from_secs(check.seconds),
         stop: tokio::sync::watch::channel(false).1,
         drain_max: Duration::from_secs(check.drain_seconds),
         producers: check.producers,
         consumers: check.consumers,
-        rate: check.rate,
+        interval: Duration::from_secs(1) / check.rate,
+        body_bytes_max: check.body_bytes_max,
         direct: check.direct,
         quiet_complete: workload::delivery::QUIET_COMPLETE,
         quiet_missing: workload::delivery::QUIET_MISSING,
@@ -178,9 +183,10 @@ fn read(path: &Path) -> Result<Vec<Event>> {
 }
 
 fn judge(events: &[Event]) -> ExitCode {
-    let report = delivery::check(events, None);
-    print!("{report}");
-    exit_code(report.verdict())
+    // The topic may have held messages before.
+    let (delivery, order) = (delivery::check(events, None), order::check(events, false));
+    print!("{delivery}{order}");
+    exit_code(if order.verdict() == Verdict::Invalid { Verdict::Invalid } else { delivery.verdict() })
 }
 
 fn exit_code(verdict: Verdict) -> ExitCode {

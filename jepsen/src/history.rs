@@ -10,7 +10,8 @@ use std::io::{BufRead, Write};
 pub struct Event {
     /// Microseconds since the start of the run.
     pub at_us: u64,
-    /// The client that asked; it has one operation at a time, but for the acks of one batch.
+    /// The client that asked; it has one operation at a time, but for the messages and acks of
+    /// one batch, and for producers that do not wait for answers.
     pub process: u32,
     /// Names the operation; an invocation and its completion have the same number.
     pub op: u64,
@@ -60,16 +61,25 @@ pub enum Call {
     Receive {
         /// Whether this belongs to the final drain: faults are healed, sends have ended.
         drain: bool,
+        /// The consumer group, by number.
+        #[serde(default)]
+        group: u32,
     },
     /// Finish one message.
     Ack {
         /// Its id.
         message_id: String,
+        /// The consumer group, by number.
+        #[serde(default)]
+        group: u32,
     },
     /// Finish one message by a handle that is no longer its newest: must be refused.
     StaleAck {
         /// Its id.
         message_id: String,
+        /// The consumer group, by number.
+        #[serde(default)]
+        group: u32,
     },
     /// The topic is empty: the drain saw nothing for long enough.
     Drained,

@@ -102,7 +102,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Everything known about the sends, receives and acks of a history.
+/// Everything known about the sends of a history, and about the receives and acks of one consumer group.
 #[derive(Default)]
 struct Facts<'a> {
     /// Body and fate of each sent message; unknown until a completion says more.
@@ -125,37 +125,84 @@ struct Delivered<'a> {
     delivery: &'a Delivery,
 }
 
-/// Judges a history of one topic and one consumer group. `invisible`: messages are received with this invisible time at
-/// least, and no clock jumped; then none may come again earlier.
+/// Judges a history of one topic; each consumer group on its own, the findings of all together. `invisible`: messages are
+/// received with this invisible time at least, and no clock jumped; then none may come again earlier.
 #[must_use]
 pub fn check(events: &[Event], invisible: Option<Duration>) -> Report {
-    let facts = Facts::of(events);
+    let groups: BTreeSet<u32> = events.iter().filter_map(group_of).collect();
+    let mut whole = None;
+    for group in groups.into_iter().chain([0]).collect::<BTreeSet<u32>>() {
+        let report = check_group(&Facts::of(events, group), invisible);
+        whole = Some(match whole {
+            None => report,
+            Some(before) => merged(before, report),
+        });
+    }
+    whole.unwrap_or_default()
+}
+
+fn group_of(event: &Event) -> Option<u32> {
+    match event.phase {
+        Phase::Invoke {
+            call: Call::Receive { group, .. } | Call::Ack { group, .. } | Call::StaleAck { group, .. },
+        } => Some(group),
+        _ => None,
+    }
+}
+
+/// Sends are the same for all groups, deliveries add up.
+fn merged(mut whole: Report, group: Report) -> Report {
+    whole.received += group.received;
+    whole.duplicates += group.duplicates;
+    whole.stale_refused += group.stale_refused;
+    for (all, found) in [
+        (&mut whole.lost, group.lost),
+        (&mut whole.phantom, group.phantom),
+        (&mut whole.ghost, group.ghost),
+        (&mut whole.stored_twice, group.stored_twice),
+        (&mut whole.overwritten, group.overwritten),
+        (&mut whole.corrupt, group.corrupt),
+        (&mut whole.returned, group.returned),
+        (&mut whole.same_attempt, group.same_attempt),
+        (&mut whole.early, group.early),
+        (&mut whole.stale_accepted, group.stale_accepted),
+    ] {
+        all.extend(found);
+    }
+    whole
+}
+
+fn check_group(facts: &Facts<'_>, invisible: Option<Duration>) -> Report {
     let mut report = Report { drained: facts.drained, ..Report::default() };
     let received: BTreeSet<&str> = facts.deliveries.iter().map(|one| one.delivery.message_id.as_str()).collect();
     report.received = received.len();
     report.duplicates = facts.deliveries.len() - received.len();
-    judge_sends(&facts, &received, &mut report);
-    judge_places(&facts, &mut report);
-    judge_deliveries(&facts, &mut report);
-    judge_attempts(&facts, &mut report);
+    judge_sends(facts, &received, &mut report);
+    judge_places(facts, &mut report);
+    judge_deliveries(facts, &mut report);
+    judge_attempts(facts, &mut report);
     if let Some(invisible) = invisible {
-        judge_times(&facts, invisible, &mut report);
+        judge_times(facts, invisible, &mut report);
     }
-    judge_stale_acks(&facts, &mut report);
+    judge_stale_acks(facts, &mut report);
     report
 }
 
 impl<'a> Facts<'a> {
-    fn of(events: &'a [Event]) -> Facts<'a> {
+    /// What concerns the sends and one consumer group.
+    fn of(events: &'a [Event], group: u32) -> Facts<'a> {
         let mut facts = Facts::default();
         let mut invoked: BTreeMap<u64, (u64, &Call)> = BTreeMap::new();
         for event in events {
+            if group_of(event).is_some_and(|other| other != group) {
+                continue;
+            }
             if let Phase::Invoke { call } = &event.phase {
                 invoked.insert(event.op, (event.at_us, call));
                 if let Call::Send { message_id, body } = call {
                     facts.sends.insert(message_id, (body, Fate::Unknown));
                 }
-                if let Call::Ack { message_id } = call {
+                if let Call::Ack { message_id, .. } = call {
                     facts.ack_asked_at.entry(message_id).or_insert(event.at_us);
                 }
                 facts.drained |= matches!(call, Call::Drained);
@@ -182,10 +229,10 @@ impl<'a> Facts<'a> {
                 let one = |delivery| Delivered { invoked_at, answered_at, delivery };
                 self.deliveries.extend(messages.iter().map(one));
             }
-            (Call::Ack { message_id }, Phase::Ok { .. }) => {
+            (Call::Ack { message_id, .. }, Phase::Ok { .. }) => {
                 self.acked_at.entry(message_id).or_insert(event.at_us);
             }
-            (Call::StaleAck { message_id }, phase) => {
+            (Call::StaleAck { message_id, .. }, phase) => {
                 let fate = match phase {
                     Phase::Ok { .. } => Fate::Ok,
                     Phase::Fail { .. } => Fate::Fail,

@@ -1,11 +1,12 @@
 //! Checkers: pure functions from a history to a verdict. One file each.
 
 pub mod delivery;
+pub mod order;
 
 use std::fmt;
 
 /// What a checker concludes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// Nothing speaks against the system, and the history could have.
     Valid,

@@ -3,7 +3,7 @@
 use super::{EXIT_HARNESS, exit_code};
 use crate::history;
 use crate::nemesis::{Fault, Plan};
-use crate::real::{self, Options};
+use crate::real::{self, Options, Outcome};
 use crate::report::{Judgement, page};
 use anyhow::{Context, Result};
 use std::fs::{self, File};
@@ -35,11 +35,11 @@ pub(crate) struct Run {
     /// Nodes of the cluster.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(3..=5))]
     nodes: u32,
-    /// Tasks that send, and as many that receive.
-    #[arg(long, default_value_t = 4)]
+    /// Tasks that send, and as many that receive for each of two consumer groups.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     clients: u32,
-    /// Messages that each of them sends in a second, at most.
-    #[arg(long, default_value_t = 100)]
+    /// Sends of each of them in a second, at most; some are batches.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
     /// The `raftmq` program. Without it: the one beside this program.
     #[arg(long)]
@@ -84,25 +84,27 @@ async fn try_run(args: Run) -> Result<ExitCode> {
     let outcome = real::run(options, stop_on_signal()?).await?;
     let judgement = Judgement {
         seed,
-        delivery: outcome.delivery,
-        windows: outcome.windows,
+        loads: outcome.loads.clone(),
+        windows: outcome.windows.clone(),
         planned: faults.into_iter().filter(|fault| outcome.skipped.iter().all(|(other, _)| other != fault)).collect(),
-        skipped: outcome.skipped,
+        skipped: outcome.skipped.clone(),
         coverage: outcome.coverage,
-        crimes: outcome.crimes,
-        broken: outcome.broken,
+        crimes: outcome.crimes.clone(),
+        broken: outcome.broken.clone(),
     };
-    write(&out, &judgement, &outcome.events)?;
+    write(&out, &judgement, &outcome)?;
     print!("{judgement}");
     println!("{}", out.join("report.html").display());
     Ok(exit_code(judgement.verdict()))
 }
 
-fn write(out: &Path, judgement: &Judgement, events: &[history::Event]) -> Result<()> {
-    let file = File::create(out.join("history.jsonl"))?;
-    history::write(events, BufWriter::new(file)).context("the history cannot be written")?;
+fn write(out: &Path, judgement: &Judgement, outcome: &Outcome) -> Result<()> {
+    for (name, events) in [("history.jsonl", &outcome.events), ("history-idle.jsonl", &outcome.idle_events)] {
+        let file = File::create(out.join(name))?;
+        history::write(events, BufWriter::new(file)).context("the history cannot be written")?;
+    }
     serde_json::to_writer_pretty(File::create(out.join("faults.json"))?, &judgement.windows)?;
-    fs::write(out.join("report.html"), page(judgement, events)).context("the report cannot be written")
+    fs::write(out.join("report.html"), page(judgement, &outcome.events)).context("the report cannot be written")
 }
 
 fn binary(given: Option<PathBuf>) -> Result<PathBuf> {

@@ -42,8 +42,8 @@ pub fn write(events: &[Event], to: impl Write) -> Result<()> {
 fn operation(call: &Call) -> Option<(&'static str, &str)> {
     match call {
         Call::Send { message_id, .. } => Some(("enqueue", message_id)),
-        Call::Ack { message_id } => Some(("ack", message_id)),
-        Call::StaleAck { message_id } => Some(("stale-ack", message_id)),
+        Call::Ack { message_id, .. } => Some(("ack", message_id)),
+        Call::StaleAck { message_id, .. } => Some(("stale-ack", message_id)),
         Call::Receive { .. } | Call::Drained => None,
     }
 }
@@ -102,7 +102,7 @@ mod tests {
             (0, 1, Phase::Unknown { error: "timeout".into() }),
             (0, 2, Phase::Invoke { call: Call::Send { message_id: "c".into(), body: "z".into() } }),
             (0, 2, Phase::Fail { error: "refused".into() }),
-            (1, 3, Phase::Invoke { call: Call::Receive { drain: true } }),
+            (1, 3, Phase::Invoke { call: Call::Receive { drain: true, group: 0 } }),
             (1, 3, Phase::Ok { answer: Answer::Received { messages: vec![delivery] } }),
         ];
         let events: Vec<Event> = phases

@@ -30,7 +30,7 @@ impl Injection {
         let mut injection = Injection { strace };
         let until = Instant::now() + Duration::from_millis(ATTACH_MS_MAX);
         // An injected error may have ended the process at once.
-        while !field(pid, "TracerPid:").is_some_and(|tracer| tracer != "0") && !is_over(pid) {
+        while field(pid, "TracerPid:").is_none_or(|tracer| tracer == "0") && !is_over(pid) {
             if injection.strace.try_wait()?.is_some() || Instant::now() > until {
                 bail!("strace does not attach to process {pid}");
             }

@@ -1,10 +1,10 @@
 //! One run: load from this process, faults from a thread of its own, then heal, wait until all is well, drain, judge.
 
 use super::cluster::RealCluster;
-use crate::checker::delivery;
+use crate::checker::{delivery, order};
 use crate::history::Event;
 use crate::nemesis::{Fault, Plan, schedule};
-use crate::report::{Coverage, Window};
+use crate::report::{Coverage, Load, Window};
 use crate::workload::delivery as workload;
 use anyhow::{Context, Result, anyhow};
 use std::path::PathBuf;
@@ -14,7 +14,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-const TOPIC: &str = "jepsen";
+/// Busy all the time; and one where hardly anything happens, so that what comes must not wait for the next.
+const TOPICS: [&str; 2] = ["busy", "idle"];
+const IDLE_INTERVAL: Duration = Duration::from_secs(10);
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// Consumer groups that read the busy topic.
+const GROUPS_COUNT: u32 = 2;
 /// Sends end after this even when the nemesis does not.
 const LENGTH_MAX: Duration = Duration::from_secs(4 * 60 * 60);
 const DRAIN_MAX: Duration = Duration::from_secs(180);
@@ -34,17 +39,19 @@ pub struct Options {
     pub plan: Plan,
     /// Tasks that send, and as many that receive.
     pub clients_count: u32,
-    /// Messages that each sender sends in a second, at most.
+    /// Sends of each sender in a second, at most.
     pub rate: u32,
 }
 
 /// What came of it.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What clients saw.
+    /// What clients of the busy topic saw.
     pub events: Vec<Event>,
-    /// What the delivery checker says.
-    pub delivery: delivery::Report,
+    /// The same of the idle one.
+    pub idle_events: Vec<Event>,
+    /// What the checkers say of each topic.
+    pub loads: Vec<Load>,
     /// The faults.
     pub windows: Vec<Window>,
     /// What nodes did by themselves that they must not do.
@@ -66,7 +73,7 @@ pub async fn run(options: Options, stop: Arc<AtomicBool>) -> Result<Outcome> {
         ((1..=options.nodes_count).collect::<Vec<u32>>(), options.dir.clone(), options.binary.clone());
     let cluster = tokio::task::spawn_blocking(move || {
         let cluster = RealCluster::start(&ids, &dir, &binary)?;
-        cluster.create_topic(TOPIC)?;
+        TOPICS.iter().try_for_each(|topic| cluster.create_topic(topic))?;
         Ok::<_, anyhow::Error>(cluster)
     });
     let cluster = cluster.await??;
@@ -79,7 +86,16 @@ pub async fn run(options: Options, stop: Arc<AtomicBool>) -> Result<Outcome> {
         }
     });
     let (produced, stopped) = watch::channel(false);
-    let load = load_options(&options, cluster.clients(), stopped);
+    let busy = load_options(&options, cluster.clients(), stopped);
+    let idle = workload::Options {
+        topic: TOPICS[1].to_owned(),
+        group: TOPICS[1].to_owned(),
+        groups_count: 1,
+        producers: 1,
+        consumers: 1,
+        interval: IDLE_INTERVAL,
+        ..busy.clone()
+    };
     let begin = Instant::now();
     let turns_clocks = plan.faults.iter().any(|fault| fault.turns_a_clock());
     let nemesis = tokio::task::spawn_blocking(move || {
@@ -88,29 +104,37 @@ pub async fn run(options: Options, stop: Arc<AtomicBool>) -> Result<Outcome> {
         produced.send_replace(true);
         (nemesis, broken)
     });
-    let events = workload::run(load).await?;
+    let (events, idle_events) = tokio::try_join!(workload::run(busy), workload::run(idle))?;
     let (nemesis, broken) = nemesis.await.context("the nemesis died")?;
-    let delivery = delivery::check(&events, (!turns_clocks).then_some(workload::INVISIBLE));
+    let loads = [&events, &idle_events].into_iter().zip(TOPICS);
+    let loads = loads.map(|(events, topic)| Load {
+        topic: topic.to_owned(),
+        delivery: delivery::check(events, (!turns_clocks).then_some(workload::INVISIBLE)),
+        order: order::check(events, true),
+    });
+    let loads = loads.collect();
     let mut windows = nemesis.windows;
     windows.iter_mut().for_each(|window| window.measure(&events));
     let (crimes, coverage) = (nemesis.cluster.crimes(), nemesis.cluster.coverage());
     // Takes everything down; it blocks.
     tokio::task::spawn_blocking(move || drop(nemesis.cluster)).await.map_err(|error| anyhow!(error))?;
-    Ok(Outcome { events, delivery, windows, crimes, skipped, coverage, broken })
+    Ok(Outcome { events, idle_events, loads, windows, crimes, skipped, coverage, broken })
 }
 
 fn load_options(options: &Options, endpoints: Vec<String>, stop: watch::Receiver<bool>) -> workload::Options {
     workload::Options {
         endpoints,
-        topic: TOPIC.to_owned(),
-        group: "jepsen".to_owned(),
+        topic: TOPICS[0].to_owned(),
+        group: TOPICS[0].to_owned(),
+        groups_count: GROUPS_COUNT,
         run: format!("seed-{}", options.plan.seed),
         produce: LENGTH_MAX,
         stop,
         drain_max: DRAIN_MAX,
         producers: options.clients_count,
         consumers: options.clients_count,
-        rate: options.rate,
+        interval: Duration::from_secs(1) / options.rate.max(1),
+        body_bytes_max: BODY_BYTES_MAX,
         direct: true,
         quiet_complete: workload::QUIET_COMPLETE,
         quiet_missing: workload::QUIET_MISSING,

@@ -4,7 +4,7 @@ mod page;
 
 pub use page::page;
 
-use crate::checker::{Verdict, delivery};
+use crate::checker::{Verdict, delivery, order};
 use crate::history::{Call, Event, Phase};
 use crate::nemesis::Fault;
 use serde::Serialize;
@@ -66,6 +66,17 @@ fn acked_sends(events: &[Event]) -> Vec<(u64, u64)> {
     sends
 }
 
+/// What the checkers say of one topic.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Its name.
+    pub topic: String,
+    /// What was delivered.
+    pub delivery: delivery::Report,
+    /// Where.
+    pub order: order::Report,
+}
+
 /// What a run must have seen to prove something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Coverage {
@@ -87,8 +98,8 @@ const LONG_US: u64 = 30 * 60 * 1_000_000;
 pub struct Judgement {
     /// The seed of the run.
     pub seed: u64,
-    /// What was delivered.
-    pub delivery: delivery::Report,
+    /// What the checkers say of each topic.
+    pub loads: Vec<Load>,
     /// The faults.
     pub windows: Vec<Window>,
     /// Kinds that were planned.
@@ -149,17 +160,21 @@ impl Judgement {
     /// Invalid: a promise was broken. Undecided: the run proves nothing, or not everything that was planned came.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        let delivery = self.delivery.verdict();
-        if matches!(delivery, Verdict::Invalid) || !self.crimes.is_empty() || !self.recovers() {
+        let verdicts = self.loads.iter().flat_map(|load| [load.delivery.verdict(), load.order.verdict()]);
+        let verdicts: BTreeSet<Verdict> = verdicts.collect();
+        if verdicts.contains(&Verdict::Invalid) || !self.crimes.is_empty() || !self.recovers() {
             return Verdict::Invalid;
         }
-        if self.broken.is_some() || !self.uncovered().is_empty() { Verdict::Undecided } else { delivery }
+        let whole = self.broken.is_none() && self.uncovered().is_empty() && !verdicts.contains(&Verdict::Undecided);
+        if whole { Verdict::Valid } else { Verdict::Undecided }
     }
 }
 
 impl fmt::Display for Judgement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.delivery)?;
+        for Load { topic, delivery, order } in &self.loads {
+            write!(f, "topic {topic}\n{delivery}{order}")?;
+        }
         let name = |good: bool| if good { "valid" } else { "invalid" };
         writeln!(f, "crash honesty: {}", name(self.crimes.is_empty()))?;
         self.crimes.iter().try_for_each(|crime| writeln!(f, "  {crime}"))?;

@@ -23,9 +23,11 @@ fn window(fault: Fault, from_ms: u64, to_ms: u64) -> Window {
 
 fn judgement(windows: Vec<Window>) -> Judgement {
     let delivery = delivery::Report { sent_ok: 1, drained: true, ..delivery::Report::default() };
+    let order = order::Report { placed: 1, ..order::Report::default() };
+    let loads = vec![Load { topic: "busy".to_owned(), delivery, order }];
     let planned = windows.iter().map(|window| window.fault).collect();
     let (skipped, coverage) = (Vec::new(), Coverage::default());
-    Judgement { seed: 1, delivery, windows, planned, skipped, coverage, crimes: Vec::new(), broken: None }
+    Judgement { seed: 1, loads, windows, planned, skipped, coverage, crimes: Vec::new(), broken: None }
 }
 
 #[test]
@@ -58,8 +60,12 @@ fn verdicts() {
     assert_eq!(long.uncovered().len(), 2, "neither rolled nor cut");
     let crime = Judgement { crimes: vec!["node 1 ended".to_owned()], ..judgement(Vec::new()) };
     assert_eq!(crime.verdict(), Verdict::Invalid);
-    let lost = delivery::Report { lost: vec!["m".to_owned()], ..delivery::Report::default() };
-    assert_eq!(Judgement { delivery: lost, ..judgement(Vec::new()) }.verdict(), Verdict::Invalid);
+    let mut lost = judgement(Vec::new());
+    lost.loads[0].delivery.lost.push("m".to_owned());
+    assert_eq!(lost.verdict(), Verdict::Invalid);
+    let mut gap = judgement(Vec::new());
+    gap.loads[0].order.gaps.push("0/0".to_owned());
+    assert_eq!(gap.verdict(), Verdict::Invalid);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::net::Net;
 use super::operator::Operator;
 use super::plan::{Event, plan};
 use super::world::World;
-use crate::checker::{Verdict, delivery as delivery_checker};
+use crate::checker::{Verdict, delivery as delivery_checker, order};
 use crate::history::{self, Event as HistoryEvent};
 use crate::workload::delivery;
 use anyhow::{Context, Result, anyhow, bail};
@@ -27,6 +27,7 @@ use tokio::time::Instant;
 /// Of the thread that runs everything.
 const STACK_BYTES: usize = 16 << 20;
 const TOPIC: &str = "orders";
+const BODY_BYTES_MAX: usize = 16 << 10;
 /// How long birth may take, in simulated time.
 const BIRTH_MS_MAX: u64 = 20_000;
 /// How long the workload may go on after healing, and then the replicas until they are equal.
@@ -126,6 +127,10 @@ fn simulate(options: &Options) -> Result<Outcome> {
             if report.verdict() != Verdict::Valid {
                 violations.push(format!("delivery:\n{report}"));
             }
+            let report = order::check(history, true);
+            if report.verdict() == Verdict::Invalid {
+                violations.push(format!("order:\n{report}"));
+            }
         }
     }
     compare_replicas(&world, &mut violations);
@@ -158,6 +163,11 @@ fn groups_of(seed: u64) -> u32 {
 /// Sends of each producer in a second: some bugs need traffic, others that there is none.
 fn rate_of(seed: u64) -> u32 {
     if seed % 4 == 2 { 1 } else { 20 }
+}
+
+/// Consumer groups that read the topic.
+fn groups_count_of(seed: u64) -> u32 {
+    if seed % 8 < 4 { 1 } else { 2 }
 }
 
 /// What `raftmq cluster init` does: the first membership of each group, the first record, a topic.
@@ -224,6 +234,7 @@ fn workload(
         endpoints: NODES.map(client_address).collect(),
         topic: TOPIC.to_owned(),
         group: "checkers".to_owned(),
+        groups_count: groups_count_of(options.seed),
         run: options.seed.to_string(),
         // Ended by `stop`.
         produce: Duration::from_secs(options.seconds + 3_600),
@@ -231,7 +242,8 @@ fn workload(
         drain_max: Duration::from_millis(DRAIN_MS_MAX),
         producers: 2,
         consumers: 2,
-        rate: rate_of(options.seed),
+        interval: Duration::from_secs(1) / rate_of(options.seed),
+        body_bytes_max: BODY_BYTES_MAX,
         direct: false,
         quiet_complete: delivery::QUIET_COMPLETE,
         quiet_missing: delivery::QUIET_MISSING,

@@ -1,6 +1,7 @@
 //! Workloads: they drive a live cluster through the public API and record what they see.
 
 pub mod delivery;
+mod messages;
 mod recorder;
 
 pub use recorder::{Recorder, RecorderFull};

@@ -40,15 +40,15 @@ impl Story {
     fn receive(mut self, messages: &[(&str, i32, i64)]) -> Story {
         let messages = messages.iter().map(|(id, queue, offset)| self.delivery(id, *queue, *offset)).collect();
         let answer = Answer::Received { messages };
-        self.op(Call::Receive { drain: false }, Some(Phase::Ok { answer }))
+        self.op(Call::Receive { drain: false, group: 0 }, Some(Phase::Ok { answer }))
     }
 
     fn ack(self, id: &str, completion: Option<Phase>) -> Story {
-        self.op(Call::Ack { message_id: id.to_owned() }, completion)
+        self.op(Call::Ack { message_id: id.to_owned(), group: 0 }, completion)
     }
 
     fn stale_ack(self, id: &str, completion: Option<Phase>) -> Story {
-        self.op(Call::StaleAck { message_id: id.to_owned() }, completion)
+        self.op(Call::StaleAck { message_id: id.to_owned(), group: 0 }, completion)
     }
 
     fn drained(self) -> Report {
@@ -142,7 +142,7 @@ fn another_body_is_corrupt() {
     bad.body.push('!');
     let answer = Answer::Received { messages: vec![bad] };
     let story = Story::default().send("a", sent());
-    let report = story.op(Call::Receive { drain: true }, Some(Phase::Ok { answer })).drained();
+    let report = story.op(Call::Receive { drain: true, group: 0 }, Some(Phase::Ok { answer })).drained();
     assert_eq!((report.verdict(), report.corrupt), (Verdict::Invalid, vec!["a".to_owned()]));
 }
 
@@ -161,9 +161,9 @@ fn a_receive_that_began_before_the_ack_returns_nothing() {
         at_us: 50,
         process: 1,
         op: receive,
-        phase: Phase::Invoke { call: Call::Receive { drain: false } },
+        phase: Phase::Invoke { call: Call::Receive { drain: false, group: 0 } },
     });
-    let ack = Call::Ack { message_id: "a".to_owned() };
+    let ack = Call::Ack { message_id: "a".to_owned(), group: 0 };
     story.events.push(Event { at_us: 51, process: 0, op: 101, phase: Phase::Invoke { call: ack } });
     story.events.push(Event { at_us: 52, process: 0, op: 101, phase: done() });
     let answer = Answer::Received { messages: vec![story.delivery("a", 0, 0)] };

@@ -119,7 +119,7 @@ impl From<MetaError> for Refusal {
             MetaError::Unavailable => Code::HaNotAvailable,
             MetaError::Unknown => Code::ProxyTimeout,
             MetaError::NotFound(_) => Code::NotFound,
-            MetaError::Refused(_) => Code::BadRequest,
+            MetaError::Refused(_) | MetaError::Conflict(_) => Code::BadRequest,
         };
         Refusal::new(code, error.to_string())
     }

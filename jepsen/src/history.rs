@@ -83,6 +83,31 @@ pub enum Call {
     },
     /// The topic is empty: the drain saw nothing for long enough.
     Drained,
+    /// A register was made; nobody else knew it yet.
+    MadeRegister {
+        /// Its name.
+        name: String,
+        /// What it held at first.
+        version: u64,
+        /// The same.
+        value: u32,
+    },
+    /// Look at a register, or change it.
+    Register {
+        /// Its name.
+        name: String,
+        /// How.
+        change: Change,
+    },
+}
+
+/// What is asked of a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// What it is to hold; none: as it is.
+    pub value: Option<u32>,
+    /// Only if it has this version.
+    pub if_version: Option<u64>,
 }
 
 /// What the system answered.
@@ -99,6 +124,15 @@ pub enum Answer {
         /// The messages.
         messages: Vec<Delivery>,
     },
+    /// What a register holds, after the change.
+    Holds {
+        /// Grows with each change.
+        version: u64,
+        /// What it was set to.
+        value: u32,
+    },
+    /// A register had another version; it was not changed.
+    Conflict,
     /// To all else.
     Done,
 }

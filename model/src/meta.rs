@@ -299,7 +299,7 @@ pub struct AlterTopic {
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct MetaOutcome {
     /// Always set.
-    #[prost(oneof = "MetaAnswer", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "MetaAnswer", tags = "1, 2, 3, 4, 5, 6")]
     pub answer: Option<MetaAnswer>,
 }
 
@@ -321,4 +321,7 @@ pub enum MetaAnswer {
     /// Refused; a sentence that names the reason.
     #[prost(string, tag = "5")]
     Refused(String),
+    /// Not altered: it has another version than the command names. The consumer group as it stands now.
+    #[prost(message, tag = "6")]
+    Conflict(ConsumerGroupConfig),
 }

@@ -94,9 +94,11 @@ impl From<tonic::Status> for Failure {
         let kind = match status.code() {
             Code::NotFound => ExitKind::NotFound,
             Code::Unavailable | Code::DeadlineExceeded => ExitKind::Unreachable,
-            Code::FailedPrecondition | Code::AlreadyExists | Code::ResourceExhausted | Code::PermissionDenied => {
-                ExitKind::Refused
-            }
+            Code::FailedPrecondition
+            | Code::Aborted
+            | Code::AlreadyExists
+            | Code::ResourceExhausted
+            | Code::PermissionDenied => ExitKind::Refused,
             Code::InvalidArgument | Code::OutOfRange => ExitKind::Usage,
             _ => ExitKind::Failed,
         };

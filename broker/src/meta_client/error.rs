@@ -1,5 +1,6 @@
 //! What a call to the meta group can end with.
 
+use raftmq_model::config::ConsumerGroupConfig;
 use raftmq_model::meta::MetaAnswer;
 use thiserror::Error;
 
@@ -18,6 +19,9 @@ pub enum MetaError {
     /// The meta group refuses; a sentence that names the reason.
     #[error("{0}")]
     Refused(String),
+    /// Another version than the command named: it was altered meanwhile. As it stands now; nothing has happened.
+    #[error("consumer group {} was altered meanwhile, its version is {} now: look at it and try again", .0.name, .0.version)]
+    Conflict(Box<ConsumerGroupConfig>),
 }
 
 /// Tells answers that are errors from the others.
@@ -25,6 +29,7 @@ pub(super) fn judge(answer: Option<MetaAnswer>) -> Result<MetaAnswer, MetaError>
     match answer {
         Some(MetaAnswer::NotFound(sentence)) => Err(MetaError::NotFound(sentence)),
         Some(MetaAnswer::Refused(sentence)) => Err(MetaError::Refused(sentence)),
+        Some(MetaAnswer::Conflict(group)) => Err(MetaError::Conflict(Box::new(group))),
         Some(answer) => Ok(answer),
         None => Err(MetaError::Refused("the meta group's answer is empty or of a newer version".to_owned())),
     }

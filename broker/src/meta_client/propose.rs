@@ -82,6 +82,10 @@ impl Shared {
                 match self.propose_at(at, command.clone(), deadline).await {
                     Ok(outcome) => {
                         self.peers.prefer(at);
+                        // An attempt before may have been what altered it.
+                        if maybe_proposed && matches!(outcome.answer, Some(MetaAnswer::Conflict(_))) {
+                            return Err(MetaError::Unknown);
+                        }
                         return Ok(outcome);
                     }
                     Err(Failure::Final(error)) => return Err(error),

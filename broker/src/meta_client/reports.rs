@@ -61,8 +61,8 @@ pub(super) async fn deliver(shared: Arc<Shared>) {
             let deadline = Instant::now() + Duration::from_millis(REPORT_MS_MAX);
             match shared.propose(MetaOp::ReportLeader(report.clone()), deadline).await {
                 Ok(_) => shared.reports.remove(&report),
-                Err(MetaError::Refused(sentence) | MetaError::NotFound(sentence)) => {
-                    tracing::debug!(sentence, "a leader report was refused");
+                Err(error @ (MetaError::Refused(_) | MetaError::NotFound(_) | MetaError::Conflict(_))) => {
+                    tracing::debug!(%error, "a leader report was refused");
                     shared.reports.remove(&report);
                 }
                 Err(MetaError::Unavailable | MetaError::Unknown) => cut_off = true,

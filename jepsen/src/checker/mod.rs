@@ -1,7 +1,9 @@
 //! Checkers: pure functions from a history to a verdict. One file each.
 
 pub mod delivery;
+pub mod linearizable;
 pub mod order;
+pub mod register;
 
 use std::fmt;
 

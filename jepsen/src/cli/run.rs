@@ -85,6 +85,7 @@ async fn try_run(args: Run) -> Result<ExitCode> {
     let judgement = Judgement {
         seed,
         loads: outcome.loads.clone(),
+        registers: outcome.registers.clone(),
         windows: outcome.windows.clone(),
         planned: faults.into_iter().filter(|fault| outcome.skipped.iter().all(|(other, _)| other != fault)).collect(),
         skipped: outcome.skipped.clone(),
@@ -99,7 +100,11 @@ async fn try_run(args: Run) -> Result<ExitCode> {
 }
 
 fn write(out: &Path, judgement: &Judgement, outcome: &Outcome) -> Result<()> {
-    for (name, events) in [("history.jsonl", &outcome.events), ("history-idle.jsonl", &outcome.idle_events)] {
+    for (name, events) in [
+        ("history.jsonl", &outcome.events),
+        ("history-idle.jsonl", &outcome.idle_events),
+        ("history-registers.jsonl", &outcome.register_events),
+    ] {
         let file = File::create(out.join(name))?;
         history::write(events, BufWriter::new(file)).context("the history cannot be written")?;
     }

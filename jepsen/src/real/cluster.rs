@@ -101,8 +101,7 @@ impl RealCluster {
     }
 
     pub(super) fn raftmq(&self, args: &[&str]) -> Result<String> {
-        let admins: Vec<String> = self.nodes.iter().map(Node::admin).collect();
-        let endpoints = admins.join(",");
+        let endpoints = self.admins().join(",");
         sh(&self.binary.to_string_lossy(), &[args, &["--endpoints", &endpoints]].concat())
     }
 
@@ -110,6 +109,12 @@ impl RealCluster {
     #[must_use]
     pub fn clients(&self) -> Vec<String> {
         self.nodes.iter().map(Node::client).collect()
+    }
+
+    /// Admin addresses of all nodes.
+    #[must_use]
+    pub fn admins(&self) -> Vec<String> {
+        self.nodes.iter().map(Node::admin).collect()
     }
 
     /// Creates a topic.

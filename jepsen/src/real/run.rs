@@ -1,11 +1,11 @@
 //! One run: load from this process, faults from a thread of its own, then heal, wait until all is well, drain, judge.
 
 use super::cluster::RealCluster;
-use crate::checker::{delivery, order};
+use crate::checker::{delivery, order, register};
 use crate::history::Event;
 use crate::nemesis::{Fault, Plan, schedule};
 use crate::report::{Coverage, Load, Window};
-use crate::workload::delivery as workload;
+use crate::workload::{delivery as workload, register as registers};
 use anyhow::{Context, Result, anyhow};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,8 +50,12 @@ pub struct Outcome {
     pub events: Vec<Event>,
     /// The same of the idle one.
     pub idle_events: Vec<Event>,
+    /// The same of the metadata registers.
+    pub register_events: Vec<Event>,
     /// What the checkers say of each topic.
     pub loads: Vec<Load>,
+    /// What the checker says of the metadata registers.
+    pub registers: register::Report,
     /// The faults.
     pub windows: Vec<Window>,
     /// What nodes did by themselves that they must not do.
@@ -86,6 +90,12 @@ pub async fn run(options: Options, stop: Arc<AtomicBool>) -> Result<Outcome> {
         }
     });
     let (produced, stopped) = watch::channel(false);
+    let registers = registers::Options {
+        admins: cluster.admins(),
+        run: options.plan.seed.to_string(),
+        seed: options.plan.seed,
+        stop: stopped.clone(),
+    };
     let busy = load_options(&options, cluster.clients(), stopped);
     let idle = workload::Options {
         topic: TOPICS[1].to_owned(),
@@ -104,7 +114,8 @@ pub async fn run(options: Options, stop: Arc<AtomicBool>) -> Result<Outcome> {
         produced.send_replace(true);
         (nemesis, broken)
     });
-    let (events, idle_events) = tokio::try_join!(workload::run(busy), workload::run(idle))?;
+    let loads = tokio::try_join!(workload::run(busy), workload::run(idle), registers::run(registers));
+    let (events, idle_events, register_events) = loads?;
     let (nemesis, broken) = nemesis.await.context("the nemesis died")?;
     let loads = [&events, &idle_events].into_iter().zip(TOPICS);
     let loads = loads.map(|(events, topic)| Load {
@@ -118,7 +129,8 @@ pub async fn run(options: Options, stop: Arc<AtomicBool>) -> Result<Outcome> {
     let (crimes, coverage) = (nemesis.cluster.crimes(), nemesis.cluster.coverage());
     // Takes everything down; it blocks.
     tokio::task::spawn_blocking(move || drop(nemesis.cluster)).await.map_err(|error| anyhow!(error))?;
-    Ok(Outcome { events, idle_events, loads, windows, crimes, skipped, coverage, broken })
+    let registers = register::check(&register_events);
+    Ok(Outcome { events, idle_events, register_events, loads, registers, windows, crimes, skipped, coverage, broken })
 }
 
 fn load_options(options: &Options, endpoints: Vec<String>, stop: watch::Receiver<bool>) -> workload::Options {

@@ -26,8 +26,9 @@ fn judgement(windows: Vec<Window>) -> Judgement {
     let order = order::Report { placed: 1, ..order::Report::default() };
     let loads = vec![Load { topic: "busy".to_owned(), delivery, order }];
     let planned = windows.iter().map(|window| window.fault).collect();
+    let registers = register::Report { registers: 1, answered: 1, ..register::Report::default() };
     let (skipped, coverage) = (Vec::new(), Coverage::default());
-    Judgement { seed: 1, loads, windows, planned, skipped, coverage, crimes: Vec::new(), broken: None }
+    Judgement { seed: 1, loads, registers, windows, planned, skipped, coverage, crimes: Vec::new(), broken: None }
 }
 
 #[test]

@@ -3,5 +3,6 @@
 pub mod delivery;
 mod messages;
 mod recorder;
+pub mod register;
 
 pub use recorder::{Recorder, RecorderFull};

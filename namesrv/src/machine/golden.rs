@@ -117,6 +117,7 @@ fn show_answer(answer: &MetaAnswer) -> String {
         MetaAnswer::ConsumerGroup(group) => show_consumer_group(group),
         MetaAnswer::NotFound(sentence) => format!("not found: {sentence}"),
         MetaAnswer::Refused(sentence) => format!("refused: {sentence}"),
+        MetaAnswer::Conflict(group) => format!("conflict: version {}", group.version),
     }
 }
 

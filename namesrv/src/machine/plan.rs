@@ -1,5 +1,6 @@
 //! What planning a command gives.
 
+use raftmq_model::config::ConsumerGroupConfig;
 use raftmq_model::meta::{MetaAnswer, MetaRecord};
 
 /// A command that is fine: its answer, and the records that change (none when everything already is as asked).
@@ -21,11 +22,13 @@ impl Plan {
     }
 }
 
-/// A command that changes nothing, and why; each in one sentence.
+/// A command that changes nothing, and why.
 #[derive(Debug, PartialEq)]
 pub(super) enum Rejection {
     NotFound(String),
     Refused(String),
+    /// It has another version than the command names: as it stands.
+    Conflict(ConsumerGroupConfig),
 }
 
 impl Rejection {
@@ -39,6 +42,7 @@ impl From<Rejection> for MetaAnswer {
         match rejection {
             Rejection::NotFound(sentence) => MetaAnswer::NotFound(sentence),
             Rejection::Refused(sentence) => MetaAnswer::Refused(sentence),
+            Rejection::Conflict(group) => MetaAnswer::Conflict(group),
         }
     }
 }

@@ -11,13 +11,8 @@ fn names() -> impl Strategy<Value = String> {
 }
 
 fn consumer_groups() -> impl Strategy<Value = ConsumerGroupConfig> {
-    (0..12u64, names(), any::<bool>(), 0..3u32).prop_map(|(uid, name, fifo, attempts_max)| ConsumerGroupConfig {
-        uid,
-        version: 0,
-        name,
-        fifo,
-        attempts_max,
-        consume_enabled: true,
+    (0..12u64, 0..12u64, names(), any::<bool>(), 0..3u32).prop_map(|(uid, version, name, fifo, attempts_max)| {
+        ConsumerGroupConfig { uid, version, name, fifo, attempts_max, consume_enabled: true }
     })
 }
 

@@ -254,6 +254,22 @@ fn a_consumer_group_is_altered_by_uid_and_keeps_its_name() {
 }
 
 #[test]
+fn who_read_an_older_record_does_not_undo_what_came_after_it() {
+    let mut state = born(1);
+    apply(&mut state, 2, MetaOp::CreateConsumerGroup(consumer_group("billing")));
+    let alter = |version, attempts_max| {
+        MetaOp::AlterConsumerGroup(ConsumerGroupConfig { uid: 2, version, attempts_max, ..consumer_group("") })
+    };
+    let MetaAnswer::ConsumerGroup(first) = apply(&mut state, 3, alter(2, 3)) else { panic!("not altered") };
+    let MetaAnswer::Conflict(now) = apply(&mut state, 4, alter(2, 5)) else { panic!("altered with an old version") };
+    assert_eq!((&now, now.version, now.attempts_max), (&first, 3, 3));
+    assert_eq!(apply(&mut state, 5, alter(2, 3)), MetaAnswer::ConsumerGroup(first), "the same command again is fine");
+    let MetaAnswer::ConsumerGroup(last) = apply(&mut state, 6, alter(3, 5)) else { panic!("not altered") };
+    assert_eq!((last.version, last.attempts_max), (6, 5));
+    assert!(matches!(apply(&mut state, 7, alter(0, 6)), MetaAnswer::ConsumerGroup(_)), "without a premise");
+}
+
+#[test]
 fn a_node_keeps_what_was_decided_about_it_and_never_goes_back_to_an_earlier_incarnation() {
     let mut state = born(1);
     let set = |node, alive| MetaOp::SetAlive(SetAlive { node, alive });

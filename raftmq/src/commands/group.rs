@@ -42,6 +42,9 @@ pub(crate) enum GroupCommand {
         /// Whether its members may receive at all.
         #[arg(long, required_unless_present_any = ["fifo", "attempts_max"])]
         consume_enabled: Option<bool>,
+        /// Only if it has this version, as `describe` shows it: nobody has changed it since.
+        #[arg(long)]
+        if_version: Option<u64>,
     },
     /// Delete a consumer group; its dead-letter topic stays.
     Delete {
@@ -128,8 +131,8 @@ pub(crate) async fn run(global: &Global, command: GroupCommand) -> Result<(), Fa
         GroupCommand::Create { name, fifo, attempts_max } => {
             admin.create_group(CreateGroupRequest { name, fifo, attempts_max: attempts_max.unwrap_or(0) }).await?
         }
-        GroupCommand::Alter { name, fifo, attempts_max, consume_enabled } => {
-            admin.alter_group(AlterGroupRequest { name, fifo, attempts_max, consume_enabled }).await?
+        GroupCommand::Alter { name, fifo, attempts_max, consume_enabled, if_version: version } => {
+            admin.alter_group(AlterGroupRequest { name, fifo, attempts_max, consume_enabled, version }).await?
         }
         GroupCommand::Describe { name } => admin.describe_group(NameRequest { name }).await?,
         GroupCommand::List => {

@@ -3,6 +3,7 @@
 use super::super::born::Born;
 use super::super::topics::{delete_consumer_group, group_name, put_consumer_group};
 use super::{change_deadline, meta_status};
+use raftmq_broker::meta_client::MetaError;
 use raftmq_model::config::ConsumerGroupConfig;
 use raftmq_model::ids::{ConsumerGroupUid, GroupId};
 use raftmq_model::meta::{MetaAnswer, MetaOp};
@@ -16,6 +17,8 @@ use tonic::Status;
 
 /// Deliveries of a message when nobody says how many.
 const ATTEMPTS_MAX_DEFAULT: u32 = 16;
+/// A change is made on top of what others changed meanwhile so often; then the conflict is told.
+const ALTER_COUNT_MAX: u32 = 8;
 /// How long the leaders of all broker groups may take to tell a lag.
 const LAG_MS: u64 = 3000;
 
@@ -31,23 +34,43 @@ pub(super) async fn create(born: &Born, request: CreateGroupRequest) -> Result<G
     decide(born, MetaOp::CreateConsumerGroup(wanted)).await
 }
 
-/// Changes what the request names.
+/// Changes what the request names, if the group has the version that it names; without one, on top of whatever others change
+/// at the same time.
 pub(super) async fn alter(born: &Born, request: AlterGroupRequest) -> Result<Group, Status> {
-    let known = find(born, &request.name)?;
-    let wanted = ConsumerGroupConfig {
+    let mut known = find(born, &request.name)?.as_ref().clone();
+    known.version = request.version.unwrap_or(known.version);
+    for _ in 1..ALTER_COUNT_MAX {
+        match decide_once(born, altered(&known, &request)).await {
+            // This node's copy was behind.
+            Err(MetaError::Conflict(now)) if request.version.is_none() => known = *now,
+            decided => return take(born, decided.map_err(meta_status)?).await,
+        }
+    }
+    decide(born, altered(&known, &request)).await
+}
+
+fn altered(known: &ConsumerGroupConfig, request: &AlterGroupRequest) -> MetaOp {
+    MetaOp::AlterConsumerGroup(ConsumerGroupConfig {
         fifo: request.fifo.unwrap_or(known.fifo),
         attempts_max: request.attempts_max.unwrap_or(known.attempts_max),
         consume_enabled: request.consume_enabled.unwrap_or(known.consume_enabled),
-        ..known.as_ref().clone()
-    };
-    decide(born, MetaOp::AlterConsumerGroup(wanted)).await
+        ..known.clone()
+    })
 }
 
 async fn decide(born: &Born, op: MetaOp) -> Result<Group, Status> {
-    let deadline = change_deadline();
-    match born.meta.propose(op, deadline).await.map_err(meta_status)? {
+    take(born, decide_once(born, op).await.map_err(meta_status)?).await
+}
+
+async fn decide_once(born: &Born, op: MetaOp) -> Result<MetaAnswer, MetaError> {
+    born.meta.propose(op, change_deadline()).await
+}
+
+/// Tells the broker groups what was decided.
+async fn take(born: &Born, answer: MetaAnswer) -> Result<Group, Status> {
+    match answer {
         MetaAnswer::ConsumerGroup(group) => {
-            put_consumer_group(born, &group, deadline).await?;
+            put_consumer_group(born, &group, change_deadline()).await?;
             Ok(view(&group))
         }
         other => Err(Status::internal(format!("the meta group answered {other:?}"))),

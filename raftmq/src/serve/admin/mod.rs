@@ -72,6 +72,7 @@ pub(super) fn meta_status(error: MetaError) -> Status {
     match error {
         MetaError::NotFound(_) => Status::not_found(sentence),
         MetaError::Refused(_) => Status::failed_precondition(sentence),
+        MetaError::Conflict(_) => Status::aborted(sentence),
         MetaError::Unavailable => Status::unavailable(sentence),
         MetaError::Unknown => Status::deadline_exceeded(sentence),
     }

@@ -197,15 +197,10 @@ impl DataDir {
     }
 }
 
-/// Keeps nodes off a folder that is looked at. Dropping it gives the lock back.
-pub struct ReadLock(Option<Arc<dyn IoFile>>);
-
-impl ReadLock {
-    /// Whether the folder has a lock at all; a copy of one may lack it.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.0.is_some()
-    }
+/// Keeps nodes off a folder that is looked at, until it is dropped. Without a file when the folder has no lock, as a copy of
+/// one may not.
+pub struct ReadLock {
+    _lock: Option<Arc<dyn IoFile>>,
 }
 
 /// Takes the lock of a data folder without changing anything in it, so that no node runs on it meanwhile.
@@ -220,9 +215,9 @@ pub fn lock_for_reading(io: &dyn Io, path: &Path) -> Result<ReadLock, DataDirErr
         return Err(DataDirError::Foreign { dir: path.to_path_buf(), found });
     }
     match io.open(&path.join(LOCK), OpenMode::Read) {
-        Ok(lock) if lock.try_lock().map_err(failed)? => Ok(ReadLock(Some(lock))),
+        Ok(lock) if lock.try_lock().map_err(failed)? => Ok(ReadLock { _lock: Some(lock) }),
         Ok(_) => Err(DataDirError::Locked { dir: path.to_path_buf() }),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(ReadLock(None)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(ReadLock { _lock: None }),
         Err(error) => Err(failed(error)),
     }
 }

@@ -5,7 +5,7 @@ use super::log::{LogWalk, WalkedEntry};
 use super::log_files::LogFacts;
 use super::messages::{self, Contents};
 use super::queues::{QueuesCheck, QueuesReport};
-use crate::commit_log::{EntryId, EntryKind};
+use crate::commit_log::{EntryId, EntryKind, manifest};
 use crate::consume_queue::ConsumeQueues;
 use crate::io::Io;
 use raftmq_model::ids::{QueueId, QueueOffset, TopicUid};
@@ -59,12 +59,10 @@ pub fn verify(
     checkpoint: Option<&Checkpoint>,
     findings: &mut Findings,
 ) -> GroupReport {
-    let mut report = GroupReport::default();
     let Some(mut walk) = LogWalk::open(Arc::clone(io), &group.log, findings) else {
-        report.log.segment_bytes = 0;
-        return report;
+        return GroupReport::default();
     };
-    report.log = walk.facts().clone();
+    let report = GroupReport { log: walk.facts().clone(), ..GroupReport::default() };
     let queues = begin_queues(io, group, checkpoint, findings);
     let applied = checkpoint.and_then(|checkpoint| checkpoint.applied);
     let mut verification = Verification { contents: group.contents, applied, queues, gaps_seen: 0, report };
@@ -73,7 +71,7 @@ pub fn verify(
         verification.entry(&walked, findings);
     }
     verification.pass_gaps(&walk, findings);
-    verification.finish(&walk, findings)
+    verification.finish(&walk, &group.log, findings)
 }
 
 struct Verification {
@@ -144,8 +142,21 @@ impl Verification {
         Ok(())
     }
 
-    fn finish(mut self, walk: &LogWalk, findings: &mut Findings) -> GroupReport {
+    /// What was purged lives on in the state only.
+    fn check_purged(&self, log: &Path, findings: &mut Findings) {
+        let Some((_, purged)) = self.report.log.purged.filter(|_| self.contents != Contents::Opaque) else { return };
+        let applied = self.applied.map(|(_, applied)| applied);
+        if applied.is_none_or(|applied| applied < purged) {
+            let has = applied
+                .map_or_else(|| "there is no state".into(), |applied| format!("the state has applied {applied}"));
+            let what = format!("the log is purged up to entry {purged}, and {has}");
+            findings.damage(manifest::path(log), 32, what);
+        }
+    }
+
+    fn finish(mut self, walk: &LogWalk, log: &Path, findings: &mut Findings) -> GroupReport {
         self.report.last = walk.last();
+        self.check_purged(log, findings);
         if let Some((_, applied)) = self.applied
             && walk.last().is_none_or(|(_, last)| last < applied)
         {

@@ -131,7 +131,8 @@ impl Group {
         if !io.exists(&dir.join(STATE_MARK)).unwrap_or(false) {
             let is_used = io.list(&dir).is_ok_and(|names| !names.is_empty());
             if is_used {
-                findings.damage(dir.join(STATE_MARK), 0, "it is missing, and the state is not empty");
+                let what = "it is missing: the next start makes the state anew, from the log";
+                findings.note(dir.join(STATE_MARK), 0, what);
             }
             return None;
         }

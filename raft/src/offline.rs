@@ -28,7 +28,7 @@ pub fn stored_vote(bytes: &[u8]) -> io::Result<StoredVote> {
     Ok(StoredVote { term: vote.leader_id.term, replica, committed: vote.committed })
 }
 
-/// Term and index of the last entry that a state has applied, from the bookkeeping that is kept in it; `None` when none is.
+/// Term and index of the last entry that a state has applied, from the bookkeeping in it; `None` when none is.
 ///
 /// # Errors
 /// `InvalidData` when the bytes are no bookkeeping of this version.

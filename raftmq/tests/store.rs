@@ -1,5 +1,5 @@
-//! `raftmq store` on the folders of real nodes: what a running node holds is refused, what a stopped one left is intact and
-//! stays as it is, replicas have equal digests, and a flipped bit is found in every kind of file.
+//! `raftmq store` on the folders of real nodes: what a running node holds is refused, what a stopped one left is intact
+//! and stays as it is, replicas have equal digests, and a flipped bit is found in every kind of file.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

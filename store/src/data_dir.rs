@@ -197,8 +197,8 @@ impl DataDir {
     }
 }
 
-/// Keeps nodes off a folder that is looked at, until it is dropped. Without a file when the folder has no lock, as a copy of
-/// one may not.
+/// Keeps nodes off a folder that is looked at, until it is dropped. Nothing is held when the folder has no lock file,
+/// as a copy of one may not.
 pub struct ReadLock {
     _lock: Option<Arc<dyn IoFile>>,
 }

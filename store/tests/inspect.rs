@@ -245,8 +245,6 @@ proptest! {
         prop_assert_eq!(report.last, run.now.last());
     }
 
-    /// A loss of power leaves what a start repairs or, where a write of several frames was torn, what cannot be told from
-    /// damage; never more entries than there were.
     #[test]
     fn a_flip_within_a_frame_is_found(seed: u64, ops in 5usize..60, pick: u64) {
         let io = FaultyIo::new();
@@ -289,8 +287,11 @@ proptest! {
         let root = Path::new(ROOT);
         let (_, io) = faulty();
         let checkpoint = make(&io, root, 60);
-        let name = ["log/manifest", "log/vote", "log/commitlog/00000000000000000000", "consumequeue/7/0/00000000000000000000"];
-        let file = io.open(&root.join(name[which]), OpenMode::Write).unwrap();
+        let first = "00000000000000000000";
+        let segment = format!("log/commitlog/{first}");
+        let units = format!("consumequeue/7/0/{first}");
+        let name = ["log/manifest", "log/vote", &segment, &units][which];
+        let file = io.open(&root.join(name), OpenMode::Write).unwrap();
         file.set_len(noise.len() as u64).unwrap();
         file.write_all_at(&noise, 0).unwrap();
         look(&io, root, &checkpoint);

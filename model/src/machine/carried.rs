@@ -6,8 +6,8 @@ use crate::command::Command;
 use crate::ids::{PhysicalOffset, Position, QueueId, TopicUid};
 use bytes::Bytes;
 
-/// A record in the log and where it asks to be enqueued. Whether it was is up to the rules: a repeated message, one of an
-/// unknown topic or a refused dead letter lies in the log and in no queue.
+/// A record in the log and where it asks to be enqueued. Whether it was is up to the rules: a repeated message, one of
+/// an unknown topic or a refused dead letter lies in the log and in no queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Carried<'a> {
     /// The topic.

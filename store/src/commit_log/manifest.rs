@@ -81,7 +81,8 @@ impl Manifest {
         replace_file(io, &path(dir), &self.encode())
     }
 
-    /// What contradicts the manifest in a log whose last entry, purged or not, is `last` and ends at `tail`: where, and why.
+    /// What contradicts the manifest in a log whose last entry, purged or not, is `last` and ends at `tail`: where,
+    /// why.
     pub(crate) fn objection(&self, last: Option<EntryId>, tail: u64) -> Option<(u64, String)> {
         let (term, index) = self.purged?;
         let end = self.purged_end;

@@ -1,7 +1,7 @@
 //! What the files of a log hold, read without changing them: the rules that opening a log and inspecting one share.
 //!
-//! Frames are read one after the other from where the manifest says that the log starts. An entry's frame must be intact
-//! and follow the entry before it; a filler must end where its segment ends.
+//! Frames are read one after the other from where the manifest says that the log starts. An entry's frame must be
+//! intact and follow the entry before it; a filler must end where its segment ends.
 
 use std::io::Result;
 
@@ -60,8 +60,8 @@ impl SegmentScan<'_> {
         Ok(Step::Entry(Place { term, index, kind, offset: at, payload_bytes }))
     }
 
-    /// The header of the frame at `at`, when there is an intact one that ends within the segment. A filler's checksum is
-    /// always looked at.
+    /// The header of the frame at `at`, when there is an intact one that ends within the segment. A filler's checksum
+    /// is always looked at.
     pub(crate) fn frame(&self, at: u64, verify: bool) -> Result<Option<FrameHeader>> {
         let Some(bytes) = self.bytes(at, HEADER_BYTES)? else { return Ok(None) };
         let header = bytes.first_chunk().and_then(|bytes| FrameHeader::decode(bytes, self.base, at));

@@ -1,8 +1,8 @@
 //! A walk over the log of one group, entry by entry, that goes on behind damage.
 //!
-//! The rules are those of `commit_log::scan`, with which a log is opened. Where opening stops at the first frame that is
-//! not intact, the walk looks for the next intact one: with one behind it, the frame was damaged after it was written;
-//! without one, in the last segment, the bytes are a torn tail, which the next start cuts.
+//! The rules are those of `commit_log::scan`, with which a log is opened. Where opening stops at the first frame that
+//! is not intact, the walk looks for the next intact one: with one behind it, the frame was damaged after it was
+//! written; without one, in the last segment, the bytes are a torn tail, which the next start cuts.
 
 use super::finding::Findings;
 use super::log_files::{self, LogFacts};

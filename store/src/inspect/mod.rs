@@ -9,8 +9,8 @@
 //! | `messages`, `finding` | what a payload holds; what is wrong and where |
 //!
 //! The rules by which frames, segments and votes are read are those of `commit_log`; nothing is decoded a second way.
-//! Damage is a [`Finding`], never a panic and never an early end: whoever looks at a broken folder wants to see all of it.
-//! One thread; memory does not grow with the log.
+//! Damage is a [`Finding`], never a panic and never an early end: whoever looks at a broken folder wants to see all of
+//! it. One thread; memory does not grow with the log.
 
 mod finding;
 mod log;

@@ -1,9 +1,9 @@
 //! The ConsumeQueues of a group against its log.
 //!
 //! Both are in order of physical offsets, so one walk over the log checks all queues: each queue keeps the unit that it
-//! expects next, and each record in the log either is that unit's or was not enqueued (a repeated message). A record knows
-//! its queue offset only from its unit, and the state says how many units there must be: together these find units that
-//! are missing, doubled, out of order or wrong. Memory is a block of units for each queue.
+//! expects next, and each record in the log either is that unit's or was not enqueued (a repeated message). A record
+//! knows its queue offset only from its unit, and the state says how many units there must be: together these find
+//! units that are missing, doubled, out of order or wrong. Memory is a block of units for each queue.
 
 use super::finding::Findings;
 use crate::consume_queue::{ConsumeQueues, Unit};
@@ -151,8 +151,8 @@ impl Cursor {
     ) -> Option<u64> {
         let (mut ascending, mut before) = (0, PhysicalOffset(0));
         let until = self.end.min(self.next.saturating_add(SKIP_COUNT_MAX));
-        // Mostly the next one. Units before the record that fit nothing are passed; one that lies behind it is right, and
-        // the record is in no queue, or wrong, and the record's own unit comes soon.
+        // Mostly the next one. Units before the record that fit nothing are passed; one that lies behind it is right,
+        // and the record is in no queue, or wrong, and the record's own unit comes soon.
         for offset in self.next..until {
             let unit = self.unit(queues, place, offset, findings)?;
             if unit.physical == physical {

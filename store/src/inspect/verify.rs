@@ -51,8 +51,8 @@ pub struct GroupReport {
     pub queues: Option<QueuesReport>,
 }
 
-/// Reads a whole group and adds what is wrong to `findings`. Without a checkpoint the queues cannot be judged and are not
-/// looked at.
+/// Reads a whole group and adds what is wrong to `findings`. Without a checkpoint the queues cannot be judged and are
+/// not looked at.
 pub fn verify(
     io: &Arc<dyn Io>,
     group: &GroupFolder,

@@ -18,7 +18,8 @@ use std::sync::Arc;
 pub(crate) struct StatsArgs {
     #[command(flatten)]
     folder: FolderArgs,
-    /// Count from this entry on. Replicas that have forgotten different parts of their logs are compared from the same one.
+    /// Count from this entry on: replicas that have forgotten different parts of their logs are compared from the same
+    /// one.
     #[arg(long, value_name = "INDEX")]
     from: Option<u64>,
     /// Count up to this entry, so that replicas whose logs end differently can be compared.

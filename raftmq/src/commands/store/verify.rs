@@ -169,6 +169,24 @@ fn row(group: Option<&str>, finding: &Finding) -> FindingRow {
 }
 
 fn text(report: &Report) -> String {
+    let mut text = table(report).render();
+    for FindingRow { severity, file, at, what, .. } in &report.findings {
+        text.push_str(&format!("{severity}: {file} at byte {at}: {what}\n"));
+    }
+    let left_out = report.damages + report.notes - report.findings.len() as u64;
+    if left_out > 0 {
+        text.push_str(&format!("and {left_out} more\n"));
+    }
+    let verdict = match (report.damages, report.notes) {
+        (0, 0) => "intact".to_owned(),
+        (0, _) => "intact; the next start repairs what the notes tell".to_owned(),
+        (damages, _) => format!("DAMAGED, findings: {damages}"),
+    };
+    text.push_str(&format!("{}: {verdict}\n", report.folder));
+    text
+}
+
+fn table(report: &Report) -> Table {
     let header = [
         "GROUP", "SEGMENTS", "ENTRIES", "FIRST", "LAST", "TERM", "VOTE", "APPLIED", "MESSAGES", "QUEUES", "UNITS",
         "DAMAGE", "NOTES",
@@ -193,19 +211,5 @@ fn text(report: &Report) -> String {
             group.notes.to_string(),
         ]);
     }
-    let mut text = table.render();
-    for FindingRow { severity, file, at, what, .. } in &report.findings {
-        text.push_str(&format!("{severity}: {file} at byte {at}: {what}\n"));
-    }
-    let left_out = report.damages + report.notes - report.findings.len() as u64;
-    if left_out > 0 {
-        text.push_str(&format!("and {left_out} more\n"));
-    }
-    let verdict = match (report.damages, report.notes) {
-        (0, 0) => "intact".to_owned(),
-        (0, _) => "intact; the next start repairs what the notes tell".to_owned(),
-        (damages, _) => format!("DAMAGED, findings: {damages}"),
-    };
-    text.push_str(&format!("{}: {verdict}\n", report.folder));
-    text
+    table
 }

@@ -111,6 +111,7 @@ fn a_flipped_bit_in_each_kind_of_file_is_found_and_named() {
         let found = findings.list().iter().find(|finding| finding.file == file && finding.severity == severity);
         let found = found.unwrap_or_else(|| panic!("{} at {at}: {:?}", file.display(), findings.list()));
         assert!(found.at <= at && at - found.at < 4096, "{found}, the flip is at {at}");
+        assert!(!found.what.contains("torn"), "the state has applied all of it: {found}");
         assert_eq!(severity == Severity::Note, findings.damages() == 0, "{:?}", findings.list());
         disk.rot(&file, at, 0x04).unwrap();
     }

@@ -69,6 +69,8 @@ pub struct LogWalk {
     /// Where the frame of `last` ends.
     tail: u64,
     gaps: Vec<Gap>,
+    /// The last entry of which something else says that it was durable.
+    durable: Option<u64>,
     ended: bool,
 }
 
@@ -78,8 +80,13 @@ impl LogWalk {
         let (manifest, facts, mut ahead) = log_files::read(&*io, dir, findings)?;
         ahead.reverse();
         let (at, dir) = (manifest.start, dir.to_path_buf());
-        let (segment, last, gaps, ended) = (None, None, Vec::new(), false);
-        Some(LogWalk { io, dir, manifest, facts, ahead, segment, at, last, tail: at, gaps, ended })
+        let (segment, last, gaps, durable, ended) = (None, None, Vec::new(), None, false);
+        Some(LogWalk { io, dir, manifest, facts, ahead, segment, at, last, tail: at, gaps, durable, ended })
+    }
+
+    /// Says that the entry at `index` was durable here, so that the walk takes nothing before it for a torn write.
+    pub fn known_durable(&mut self, index: u64) {
+        self.durable = Some(index);
     }
 
     /// The log, beside its entries.
@@ -188,8 +195,9 @@ impl LogWalk {
         match next_intact(&scan, from) {
             Ok(Some(next)) => {
                 let (next_at, behind) = (next.offset - segment.base, next_name(&next));
-                let may_be_torn = if segment.is_last { ", or a write of several frames was torn" } else { "" };
-                let what = format!("{what}, and {behind} lies intact at byte {next_at}: damaged{may_be_torn}");
+                let may_be_torn = segment.is_last && self.may_be_torn(&next);
+                let verdict = if may_be_torn { "damaged, or a write of several frames was torn" } else { "damaged" };
+                let what = format!("{what}, and {behind} lies intact at byte {next_at}: {verdict}");
                 findings.damage(&segment.path, at - segment.base, what);
                 self.resume(&next);
                 self.segment = Some(segment);
@@ -204,6 +212,12 @@ impl LogWalk {
                 self.gaps.push((at, scan.end()));
             }
         }
+    }
+
+    /// Whether what lies up to `next` can have been on its way to the disk when the power went.
+    fn may_be_torn(&self, next: &FrameHeader) -> bool {
+        let index = self.last.map_or(0, |(_, last)| last.saturating_add(1));
+        self.durable.is_none_or(|durable| durable < index) && next.offset - self.at < write_bytes_max()
     }
 
     /// Goes on at an intact frame behind damage.
@@ -230,7 +244,7 @@ impl LogWalk {
         };
         let at = self.at - segment.base;
         let part = if has_header { "an entry whose payload is not whole" } else { "no intact frame" };
-        if torn > CommitLogOptions::new("").write_bytes_max {
+        if torn > write_bytes_max() {
             let what = format!("{torn} bytes with {part}, more than one write leaves behind that was torn");
             findings.damage(&segment.path, at, what);
             self.gaps.push((self.at, self.at + torn));
@@ -308,6 +322,11 @@ impl LogWalk {
             findings.note(file, at, what);
         }
     }
+}
+
+/// How far a torn write may reach.
+fn write_bytes_max() -> u64 {
+    CommitLogOptions::new("").write_bytes_max
 }
 
 fn next_name(next: &FrameHeader) -> String {

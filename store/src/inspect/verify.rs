@@ -65,6 +65,9 @@ pub fn verify(
     let report = GroupReport { log: walk.facts().clone(), ..GroupReport::default() };
     let queues = begin_queues(io, group, checkpoint, findings);
     let applied = checkpoint.and_then(|checkpoint| checkpoint.applied);
+    if let Some((_, applied)) = applied {
+        walk.known_durable(applied);
+    }
     let mut verification = Verification { contents: group.contents, applied, queues, gaps_seen: 0, report };
     while let Some(walked) = walk.next(findings) {
         verification.pass_gaps(&walk, findings);

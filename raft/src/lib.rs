@@ -25,6 +25,7 @@ mod log_store;
 mod machine;
 mod network;
 mod node;
+mod offline;
 mod options;
 mod peers;
 mod proposer;
@@ -42,6 +43,7 @@ pub use leadership::Leadership;
 pub use machine::{Entry, Machine};
 pub use network::{PeerChannel, PeerConnection, Tcp, Transport};
 pub use node::RaftNode;
+pub use offline::{StoredVote, stored_applied, stored_vote};
 pub use options::{
     ENTRY_BYTES_HARD_MAX, ENTRY_BYTES_MAX, GroupOptions, PIPELINE_DEPTH, QUEUE_BYTES_MAX, QUEUE_COUNT_MAX,
     RaftNodeOptions,

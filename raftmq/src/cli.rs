@@ -58,6 +58,9 @@ pub(crate) enum Command {
     /// Raft groups.
     #[command(subcommand, arg_required_else_help = true)]
     Raft(commands::raft::RaftCommand),
+    /// The data folder of a node that does not run.
+    #[command(subcommand, arg_required_else_help = true)]
+    Store(commands::store::StoreCommand),
     /// A cluster of real processes on this machine, to try things and to break them.
     Playground(commands::playground::PlaygroundArgs),
     /// Start a cluster, load it, kill the leader, and count what was lost.

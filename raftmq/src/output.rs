@@ -58,12 +58,7 @@ fn line(cells: &[String], widths: &[usize], numeric: &[bool]) -> String {
 /// Prints text to stdout as it is. A reader that went away (`| head`) is not a failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::failed(format!("the result cannot be written: {error}")))
-        }
-        _ => Ok(()),
-    }
+    judge(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())).map(|_| ())
 }
 
 /// Prints a value as one JSON document and a line break.
@@ -71,6 +66,43 @@ pub(crate) fn print_json<T: Serialize>(value: &T) -> Result<(), Failure> {
     let text = serde_json::to_string(value)
         .map_err(|error| Failure::failed(format!("the result cannot be written as JSON: {error}")))?;
     print(&format!("{text}\n"))
+}
+
+/// Results that come one line after the other, however many there are.
+pub(crate) struct Lines(std::io::BufWriter<std::io::StdoutLock<'static>>);
+
+impl Lines {
+    /// Takes stdout.
+    pub(crate) fn new() -> Lines {
+        Lines(std::io::BufWriter::new(std::io::stdout().lock()))
+    }
+
+    /// Prints text as it is; false when the reader went away, which is not a failure.
+    pub(crate) fn text(&mut self, text: &str) -> Result<bool, Failure> {
+        let written = self.0.write_all(text.as_bytes());
+        judge(written)
+    }
+
+    /// Prints a value as one line of JSON; false when the reader went away.
+    pub(crate) fn json<T: Serialize>(&mut self, value: &T) -> Result<bool, Failure> {
+        let text = serde_json::to_string(value)
+            .map_err(|error| Failure::failed(format!("the result cannot be written as JSON: {error}")))?;
+        self.text(&format!("{text}\n"))
+    }
+
+    /// Prints what is still waiting.
+    pub(crate) fn end(mut self) -> Result<(), Failure> {
+        let flushed = self.0.flush();
+        judge(flushed).map(|_| ())
+    }
+}
+
+fn judge(written: std::io::Result<()>) -> Result<bool, Failure> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::failed(format!("the result cannot be written: {error}"))),
+    }
 }
 
 /// Tells the person at the terminal something that is not the result: stderr.

@@ -197,6 +197,43 @@ impl DataDir {
     }
 }
 
+/// Keeps nodes off a folder that is looked at, until it is dropped. Nothing is held when the folder has no lock file,
+/// as a copy of one may not.
+pub struct ReadLock {
+    _lock: Option<Arc<dyn IoFile>>,
+}
+
+/// Takes the lock of a data folder without changing anything in it, so that no node runs on it meanwhile.
+///
+/// # Errors
+/// [`DataDirError::Locked`] when a node runs, [`DataDirError::Foreign`] when it is no data folder, what the disk says.
+pub fn lock_for_reading(io: &dyn Io, path: &Path) -> Result<ReadLock, DataDirError> {
+    let failed = |source| DataDirError::Io { dir: path.to_path_buf(), source };
+    let names = io.list(path).map_err(failed)?;
+    if !names.iter().any(|name| name == FORMAT) {
+        let found = names.into_iter().next().unwrap_or_else(|| "nothing".into());
+        return Err(DataDirError::Foreign { dir: path.to_path_buf(), found });
+    }
+    match io.open(&path.join(LOCK), OpenMode::Read) {
+        Ok(lock) if lock.try_lock().map_err(failed)? => Ok(ReadLock { _lock: Some(lock) }),
+        Ok(_) => Err(DataDirError::Locked { dir: path.to_path_buf() }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(ReadLock { _lock: None }),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Whose folder it is, read without taking it.
+///
+/// # Errors
+/// [`DataDirError::Damaged`] or [`DataDirError::Newer`], what the disk says.
+pub fn read_identity(io: &dyn Io, path: &Path) -> Result<Identity, DataDirError> {
+    let failed = |source| DataDirError::Io { dir: path.to_path_buf(), source };
+    match read_file(io, &path.join(FORMAT), FORMAT_BYTES_MAX).map_err(failed)? {
+        Some(bytes) => decode(path, &bytes),
+        None => Err(DataDirError::Damaged { file: path.join(FORMAT), reason: "it is missing".into() }),
+    }
+}
+
 impl std::fmt::Debug for DataDir {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DataDir").field("path", &self.path).field("identity", &*self.identity.lock()).finish()

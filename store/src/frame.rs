@@ -20,7 +20,7 @@ pub const FRAME_ALIGN: u64 = 8;
 /// Payload bytes that the format can hold (the log's options set a lower limit).
 pub const PAYLOAD_BYTES_MAX: usize = (1 << 30) - 1;
 
-const MAGIC: u32 = 0x524d_5146; // "RMQF"
+pub(crate) const MAGIC: u32 = 0x524d_5146; // "RMQF"
 const VERSION: u8 = 1;
 const KIND_FILLER: u8 = 0xff;
 

@@ -5,6 +5,7 @@
 //! - [`commit_log`]: the log of one group: append, group commit, truncate, vote, purge, recovery.
 //! - [`data_dir`]: the folder of a node: lock, format version, whose it is.
 //! - [`consume_queue`] and [`state`]: what a group derives from its committed log.
+//! - [`inspect`]: a look at all of these without changing them, for tools.
 //! - [`testing`]: an in-memory file system that loses power.
 //!
 //! Nothing here knows of tokio, of the network or of what a message means. Numbers on disk are big-endian.
@@ -14,6 +15,7 @@ pub mod commit_log;
 pub mod consume_queue;
 pub mod data_dir;
 pub mod frame;
+pub mod inspect;
 pub mod io;
 pub mod segment;
 pub mod state;

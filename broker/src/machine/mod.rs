@@ -12,10 +12,12 @@
 //! woken behind `apply_end` only, so nobody sees what is not committed (law 5).
 
 mod checkpoint;
+mod offline;
 mod open;
 mod view;
 
 pub(crate) use checkpoint::CheckpointBounds;
+pub use offline::stored_checkpoint;
 pub(crate) use open::MachineOptions;
 pub use view::MachineView;
 

@@ -71,7 +71,7 @@ impl BrokerMachine {
     }
 }
 
-fn load(group: GroupId, store: &dyn StateStore) -> io::Result<GroupState> {
+pub(super) fn load(group: GroupId, store: &dyn StateStore) -> io::Result<GroupState> {
     let mut loader = Loader::new(group);
     let mut failed = None;
     store.scan(&[], &mut |key, value| {

@@ -52,7 +52,7 @@ impl GroupState {
 }
 
 /// Offset of the letter within the encoded command: it is the last field of the body, so it is the command's tail.
-fn letter_at(letter: &DeadLetter) -> u32 {
+pub(super) fn letter_at(letter: &DeadLetter) -> u32 {
     let at = COMMAND_HEADER_BYTES + letter.encoded_len() - letter.letter.len();
     u32::try_from(at).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,5 @@
-//! A 64-bit digest of the state, for replicas to be compared at one index (law 6), and the hash it is made with.
+//! A 64-bit digest of the state, for replicas to be compared at one index (law 6), and the hash it is made with, which
+//! tools use for a digest of the log.
 
 use super::{GroupState, key};
 
@@ -7,19 +8,29 @@ const SEED: u64 = 0xD1B5_4A32_D192_ED03;
 
 /// A fixed hash over bytes: the same on every replica, in every version. Not meant against chosen input.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mix(u64);
+pub struct Mix(u64);
+
+impl Default for Mix {
+    fn default() -> Mix {
+        Mix::new()
+    }
+}
 
 impl Mix {
-    pub(super) fn new() -> Mix {
+    /// The hash of nothing.
+    #[must_use]
+    pub fn new() -> Mix {
         Mix(SEED)
     }
 
-    pub(super) fn word(&mut self, word: u64) {
+    /// Adds a number.
+    pub fn word(&mut self, word: u64) {
         let product = u128::from(self.0 ^ word) * u128::from(MULTIPLIER);
         self.0 = (product as u64 ^ (product >> 64) as u64).wrapping_add(SEED);
     }
 
-    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+    /// Adds bytes and their count.
+    pub fn bytes(&mut self, bytes: &[u8]) {
         self.word(bytes.len() as u64);
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {
@@ -32,7 +43,9 @@ impl Mix {
         }
     }
 
-    pub(super) fn finish(mut self) -> u64 {
+    /// The hash of all that was added, in order.
+    #[must_use]
+    pub fn finish(mut self) -> u64 {
         self.word(MULTIPLIER);
         self.0
     }

@@ -23,9 +23,11 @@
 //! | `window` | stored-once window: message id to first receipt |
 //! | `key/` | one file per key type of the state store |
 //! | `load`, `digest`, `query` | back from pairs; comparing replicas; what the leader's planner asks |
+//! | `carried` | the records in a command, for tools that read a log |
 
 mod append;
 mod attempts;
+mod carried;
 mod changes;
 mod config;
 mod consumption;
@@ -39,8 +41,10 @@ mod pop;
 mod query;
 mod window;
 
+pub use carried::{Carried, carried};
 pub use changes::{Changes, Enqueue, Write};
 pub use consumption::{ConsumedQueue, InFlight};
+pub use digest::Mix;
 pub use limits::{
     ATTEMPT_ID_BYTES_MAX, ATTEMPT_IDS_COUNT_MAX, ATTEMPT_IDS_MS, IN_FLIGHT_COUNT_MAX, Limits, POP_COUNT_MAX,
     STORED_ONCE_COUNT_MAX, STORED_ONCE_ID_BYTES_MAX, STORED_ONCE_MS,

@@ -19,8 +19,9 @@ use raftmq_model::batch::Batch;
 use raftmq_model::clock::Clock;
 use raftmq_model::ids::Timestamp;
 use raftmq_model::meta::{MetaAnswer, MetaChange, MetaCommand, MetaOutcome, MetaRecord};
-use raftmq_raft::{Entry, Machine};
+use raftmq_raft::{Entry, Machine, stored_applied};
 use raftmq_store::EntryKind;
+use raftmq_store::inspect::Checkpoint;
 use raftmq_store::state::{StateStore, WriteBatch};
 use std::io;
 use std::sync::Arc;
@@ -108,14 +109,28 @@ impl MetaMachine {
     }
 
     fn load(&self) -> io::Result<Loading> {
-        let (mut loading, mut failed) = (Loading::default(), None);
-        self.store.scan(b"", &mut |key, value| {
-            if let Err(error) = loading.put(key, value) {
-                failed.get_or_insert(error);
-            }
-        })?;
-        failed.map_or(Ok(loading), Err)
+        load(self.store.as_ref())
     }
+}
+
+fn load(store: &dyn StateStore) -> io::Result<Loading> {
+    let (mut loading, mut failed) = (Loading::default(), None);
+    store.scan(b"", &mut |key, value| {
+        if let Err(error) = loading.put(key, value) {
+            failed.get_or_insert(error);
+        }
+    })?;
+    failed.map_or(Ok(loading), Err)
+}
+
+/// What the meta state in the folder of a node that does not run has applied, for tools: reads the whole state.
+///
+/// # Errors
+/// When a pair of the state cannot be read.
+pub fn stored_checkpoint(store: &dyn StateStore) -> io::Result<Checkpoint> {
+    let (_, bookkeeping) = load(store)?.finish();
+    let applied = bookkeeping.map(stored_applied).transpose()?.flatten();
+    Ok(Checkpoint { applied, queues: Vec::new() })
 }
 
 /// Adds a command's change to that of its entry.

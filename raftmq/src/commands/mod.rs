@@ -8,6 +8,7 @@ pub(crate) mod group;
 pub(crate) mod playground;
 pub(crate) mod raft;
 pub(crate) mod serve;
+pub(crate) mod store;
 pub(crate) mod topic;
 
 use crate::admin_client::{self, Admin};
@@ -28,6 +29,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Raft(command) => block_on(raft::run(&global, command)),
         Command::Playground(args) => block_on(playground::run(&global, args)),
         Command::Demo(args) => block_on(demo::run(&global, args)),
+        Command::Store(command) => store::run(&global, &command),
         Command::Bench(command) => block_on(bench::run(&global, command)),
     }
 }

@@ -18,7 +18,7 @@ mod logging;
 mod node;
 mod peer_links;
 mod peer_service;
-mod placement;
+pub(crate) mod placement;
 mod reach;
 mod states;
 mod topics;

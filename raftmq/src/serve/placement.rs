@@ -34,7 +34,7 @@ pub(super) fn write(io: &dyn Io, data_dir: &Path, birth: &Birth) -> io::Result<(
 }
 
 /// Reads the record; `None` when there is none.
-pub(super) fn read(io: &dyn Io, data_dir: &Path) -> io::Result<Option<Birth>> {
+pub(crate) fn read(io: &dyn Io, data_dir: &Path) -> io::Result<Option<Birth>> {
     let Some(bytes) = read_file(io, &data_dir.join(FILE), FILE_BYTES_MAX)? else { return Ok(None) };
     let (header, body) = bytes.split_at_checked(HEADER_BYTES).ok_or_else(|| invalid("it is cut off"))?;
     let word = |at: usize| header[at..at + 4].iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte));

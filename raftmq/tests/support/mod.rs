@@ -1,4 +1,5 @@
-//! Runs the built binary in a folder of its own.
+//! Runs the built binary in a folder of its own. Each test uses its part.
+#![allow(dead_code)]
 
 pub(crate) mod client;
 

@@ -10,21 +10,21 @@ const _: () = assert!(PAYLOAD_BYTES_MAX < 1 << KIND_SHIFT);
 
 /// One entry's place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
-    pub(super) term: u64,
-    pub(super) index: u64,
-    pub(super) kind: EntryKind,
+pub(crate) struct Place {
+    pub(crate) term: u64,
+    pub(crate) index: u64,
+    pub(crate) kind: EntryKind,
     /// Physical offset of the frame.
-    pub(super) offset: u64,
-    pub(super) payload_bytes: u32,
+    pub(crate) offset: u64,
+    pub(crate) payload_bytes: u32,
 }
 
 impl Place {
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.offset + frame_bytes(u64::from(self.payload_bytes))
     }
 
-    pub(super) fn payload_offset(&self) -> u64 {
+    pub(crate) fn payload_offset(&self) -> u64 {
         self.offset + HEADER_BYTES as u64
     }
 }

@@ -19,26 +19,26 @@ const FLAG_DISCARD: u8 = 2;
 
 /// The contents of the file `manifest`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Manifest {
+pub(crate) struct Manifest {
     /// The size of all segments of this log.
-    pub(super) segment_bytes: u64,
+    pub(crate) segment_bytes: u64,
     /// Where reading begins: the first frame, purged or not, lies here or (when it does not fit) in the next segment.
     /// Segments before it are leftovers.
-    pub(super) start: u64,
+    pub(crate) start: u64,
     /// The last purged entry.
-    pub(super) purged: Option<EntryId>,
+    pub(crate) purged: Option<EntryId>,
     /// Where its frame ends (or would on a replica that has it).
-    pub(super) purged_end: u64,
+    pub(crate) purged_end: u64,
     /// All segments are leftovers: the log was reset and goes on at `start`.
-    pub(super) discard: bool,
+    pub(crate) discard: bool,
 }
 
-pub(super) fn path(dir: &Path) -> PathBuf {
+pub(crate) fn path(dir: &Path) -> PathBuf {
     dir.join("manifest")
 }
 
 impl Manifest {
-    pub(super) fn new(segment_bytes: u64) -> Manifest {
+    pub(crate) fn new(segment_bytes: u64) -> Manifest {
         Manifest { segment_bytes, start: 0, purged: None, purged_end: 0, discard: false }
     }
 
@@ -77,12 +77,29 @@ impl Manifest {
         })
     }
 
-    pub(super) fn save(&self, io: &dyn Io, dir: &Path) -> std::io::Result<()> {
+    pub(crate) fn save(&self, io: &dyn Io, dir: &Path) -> std::io::Result<()> {
         replace_file(io, &path(dir), &self.encode())
     }
 
+    /// What contradicts the manifest in a log whose last entry, purged or not, is `last` and ends at `tail`: where,
+    /// why.
+    pub(crate) fn objection(&self, last: Option<EntryId>, tail: u64) -> Option<(u64, String)> {
+        let (term, index) = self.purged?;
+        let end = self.purged_end;
+        match last {
+            Some((_, last)) if last < index => {
+                Some((tail, format!("the log ends at entry {last}, and {term}/{index} was purged")))
+            }
+            Some((_, last)) if last == index && tail != end => {
+                Some((tail, format!("the purged entry {index} should end at offset {end}")))
+            }
+            None if end > self.start => Some((self.start, "a frame was expected there".into())),
+            _ => None,
+        }
+    }
+
     /// Reads the manifest of the log in `dir`; `None` when there is none.
-    pub(super) fn load(io: &dyn Io, dir: &Path) -> Result<Option<Manifest>, OpenError> {
+    pub(crate) fn load(io: &dyn Io, dir: &Path) -> Result<Option<Manifest>, OpenError> {
         let file = path(dir);
         let bytes = read_file(io, &file, 4096).map_err(|source| OpenError::Io { dir: dir.to_path_buf(), source })?;
         let Some(bytes) = bytes else { return Ok(None) };

@@ -14,14 +14,15 @@
 //! the last are complete and durable before the next one is made. All bytes behind the last frame are zero. A truncation
 //! is durable before anything later is written. A failed write or sync poisons the log: all later calls fail.
 
-mod index;
-mod manifest;
+pub(crate) mod index;
+pub(crate) mod manifest;
 mod options;
 mod queue;
 mod read;
 mod recovery;
+pub(crate) mod scan;
 mod state;
-mod vote;
+pub(crate) mod vote;
 mod writer;
 mod zero_ahead;
 

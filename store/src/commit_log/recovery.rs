@@ -15,22 +15,20 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::index::{EntryIndex, Place};
+use super::index::EntryIndex;
 use super::manifest::Manifest;
+use super::scan::{SegmentScan, Step};
 use super::state::{Shared, State};
 use super::vote::{self, VoteFile};
 use super::writer::Writer;
 use super::zero_ahead::write_zeros;
 use super::{CommitLogOptions, EntryId, OpenError, Recovered};
-use crate::frame::{FrameHeader, HEADER_BYTES, check_frame};
 use crate::io::{Io, IoFile, OpenMode};
 use crate::segment::{SEGMENT_DIR, parse_segment_name, segment_base, segment_name};
 use raftmq_model::planted::{self, Planted};
 
 /// Segments from the end whose payloads are verified at open.
 const VERIFIED_SEGMENTS: usize = 2;
-/// Bytes read at a time when the end of a torn tail is looked for.
-const SEARCH_BYTES: usize = 1 << 16;
 
 type Opened<T> = Result<T, OpenError>;
 
@@ -194,49 +192,27 @@ impl Recovery {
 
     /// Reads frames; gives where the first one would be that is not there, the segment's end when it is complete.
     fn scan_segment(&mut self, file: &dyn IoFile, base: u64, from: u64, verify: bool) -> Opened<u64> {
-        let end = base + self.segment_bytes();
+        let (segment, purged) = (self.segment(file, base), self.manifest.purged);
         let mut at = from;
-        while end - at >= HEADER_BYTES as u64 {
-            let Some(header) = self.frame(file, base, at, verify)? else { return Ok(at) };
-            let frame_end = at + header.frame_bytes();
-            let Some(kind) = header.kind else {
-                return Ok(if frame_end == end { end } else { at });
-            };
-            if frame_end > end || !self.follows(&header) {
-                return Ok(at);
+        loop {
+            match segment.step(at, self.last, purged, verify).map_err(|error| self.failed(error))? {
+                Step::Entry(place) => {
+                    if purged.is_none_or(|(_, purged)| purged < place.index) {
+                        self.index.push(place);
+                    }
+                    at = place.end();
+                    self.last = Some((place.term, place.index));
+                    self.tail = at;
+                }
+                Step::Complete => return Ok(segment.end()),
+                Step::NoFrame | Step::Stray(_) => return Ok(at),
             }
-            let (term, index, payload_bytes) = (header.term, header.index, header.payload_bytes);
-            if self.manifest.purged.is_none_or(|(_, purged)| purged < index) {
-                self.index.push(Place { term, index, kind, offset: at, payload_bytes });
-            }
-            self.last = Some((term, index));
-            self.tail = frame_end;
-            at = frame_end;
-        }
-        Ok(if at == end || self.nonzero_end(file, at - base, end - base)?.is_none() { end } else { at })
-    }
-
-    fn follows(&self, header: &FrameHeader) -> bool {
-        match (self.last, self.manifest.purged) {
-            (Some((term, last)), _) => header.index == last + 1 && header.term >= term,
-            (None, Some((_, purged))) => header.index <= purged + 1,
-            (None, None) => true,
         }
     }
 
-    fn frame(&self, file: &dyn IoFile, base: u64, at: u64, verify: bool) -> Opened<Option<FrameHeader>> {
-        let bytes = file.bytes(at - base, HEADER_BYTES).map_err(|error| self.failed(error))?;
-        let header = bytes.first_chunk().and_then(|bytes| FrameHeader::decode(bytes, base, at));
-        let Some(header) = header else { return Ok(None) };
-        if header.frame_bytes() > base + self.segment_bytes() - at {
-            return Ok(None);
-        }
-        let payload = if header.kind.is_some() { header.payload_bytes as usize } else { 0 };
-        if !verify && header.kind.is_some() {
-            return Ok(Some(header));
-        }
-        let frame = file.bytes(at - base, HEADER_BYTES + payload).map_err(|error| self.failed(error))?;
-        Ok(check_frame(&frame, base, at))
+    /// A segment that has its full length.
+    fn segment<'a>(&self, file: &'a dyn IoFile, base: u64) -> SegmentScan<'a> {
+        SegmentScan { file, base, segment_bytes: self.segment_bytes(), len: self.segment_bytes() }
     }
 
     /// Cuts what lies behind the last frame of the last segment, a filler among it: the place of the next frame is
@@ -244,8 +220,9 @@ impl Recovery {
     fn end_segment(&mut self, file: &dyn IoFile, base: u64, stop: u64) -> Opened<()> {
         let from = self.tail.max(self.manifest.start).max(base);
         let segment_end = base + self.segment_bytes();
-        let Some(to) = self.nonzero_end(file, from - base, segment_end - base)? else { return Ok(()) };
-        let torn = base + to - from;
+        let nonzero = self.segment(file, base).nonzero(from, segment_end).map_err(|error| self.failed(error))?;
+        let Some((_, end)) = nonzero else { return Ok(()) };
+        let (torn, to) = (end - from, end - base);
         if stop < segment_end {
             if torn > self.options.torn_bytes_max() {
                 let reason = format!("a frame was expected there, and there are bytes up to {to}");
@@ -258,21 +235,6 @@ impl Recovery {
         file.sync_data().map_err(|error| self.failed(error))
     }
 
-    /// The end of the last byte in `from..to` that is not zero.
-    fn nonzero_end(&self, file: &dyn IoFile, from: u64, to: u64) -> Opened<Option<u64>> {
-        let (mut at, mut found) = (from, None);
-        let mut buffer = vec![0; SEARCH_BYTES];
-        while let Some(next) = file.next_data(at).map_err(|error| self.failed(error))?.filter(|next| *next < to) {
-            let count = (SEARCH_BYTES as u64).min(to - next) as usize;
-            file.read_exact_at(&mut buffer[..count], next).map_err(|error| self.failed(error))?;
-            if let Some(last) = buffer[..count].iter().rposition(|byte| *byte != 0) {
-                found = Some(next + last as u64 + 1);
-            }
-            at = next + count as u64;
-        }
-        Ok(found)
-    }
-
     /// The last segment was made and nothing in it became durable: the log ends in the one before, without its filler.
     fn drop_empty_segment(&mut self, base: u64) -> Opened<()> {
         self.remove_segment(base)?;
@@ -283,17 +245,9 @@ impl Recovery {
     }
 
     fn check_purged(&self) -> Opened<()> {
-        let Some((term, index)) = self.manifest.purged else { return Ok(()) };
-        let end = self.manifest.purged_end;
-        match self.last {
-            Some((_, last)) if last < index => {
-                Err(self.damaged(self.tail, format!("the log ends at entry {last}, and {term}/{index} was purged")))
-            }
-            Some((_, last)) if last == index && self.tail != end => {
-                Err(self.damaged(self.tail, format!("the purged entry {index} should end at offset {end}")))
-            }
-            None if end > self.manifest.start => Err(self.damaged(self.manifest.start, "a frame was expected there")),
-            _ => Ok(()),
+        match self.manifest.objection(self.last, self.tail) {
+            Some((offset, reason)) => Err(self.damaged(offset, reason)),
+            None => Ok(()),
         }
     }
 

@@ -29,6 +29,8 @@ const SLOTS: [u64; 2] = [0, 4096];
 const HINT_AT: u64 = 8192;
 const HINT_BYTES: usize = 28;
 const FILE_BYTES: u64 = 12288;
+/// Why a vote file is refused in which no slot can be read.
+pub(crate) const BOTH_DAMAGED: &str = "both slots are damaged";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Slot {
@@ -76,6 +78,64 @@ pub(super) struct VoteFile {
     sequence: u64,
 }
 
+/// What the vote file holds, as it is.
+pub(crate) struct Contents {
+    slots: [Option<Slot>; 2],
+    /// The committed hint.
+    pub(crate) hint: Option<EntryId>,
+    bytes: Vec<u8>,
+}
+
+impl Contents {
+    /// Reads the vote file.
+    pub(crate) fn read(
+        io: &dyn Io,
+        dir: &Path,
+        mode: OpenMode,
+    ) -> std::result::Result<(Arc<dyn IoFile>, Contents), OpenError> {
+        let failed = |source| OpenError::Io { dir: dir.to_path_buf(), source };
+        let refused = |reason: &str| OpenError::Vote { file: path(dir), reason: reason.into() };
+        let file = match io.open(&path(dir), mode) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(refused("the file is missing")),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut bytes = vec![0; FILE_BYTES as usize];
+        if file.len().map_err(failed)? < FILE_BYTES {
+            return Err(refused("the file is too short"));
+        }
+        file.read_exact_at(&mut bytes, 0).map_err(failed)?;
+        let slots = SLOTS.map(|at| Slot::decode(&bytes[at as usize..at as usize + 4096]));
+        let hint = decode_hint(&bytes[HINT_AT as usize..]);
+        Ok((file, Contents { slots, hint, bytes }))
+    }
+
+    fn newest(&self) -> Option<&Slot> {
+        self.slots.iter().flatten().max_by_key(|slot| slot.sequence)
+    }
+
+    /// The vote; the outer `None` when no slot is intact.
+    pub(crate) fn vote(&self) -> Option<Option<&Bytes>> {
+        self.newest().map(|slot| slot.vote.as_ref())
+    }
+
+    /// What is not as it was written though the file does its work: where, and what is wrong.
+    pub(crate) fn remarks(&self) -> Vec<(u64, &'static str)> {
+        let damaged = SLOTS.iter().zip(&self.slots).filter(|(_, slot)| slot.is_none());
+        let mut remarks: Vec<_> =
+            damaged.map(|(at, _)| (*at, "one of the two copies of the vote is not intact")).collect();
+        let hint_at = HINT_AT as usize;
+        if self.hint.is_none() && self.bytes[hint_at..hint_at + HINT_BYTES].iter().any(|byte| *byte != 0) {
+            remarks.push((HINT_AT, "the note of what is committed is not intact"));
+        }
+        let slot_bytes = SLOT_HEADER + VOTE_BYTES_MAX;
+        let unused = [slot_bytes..4096, 4096 + slot_bytes..hint_at, hint_at + HINT_BYTES..self.bytes.len()];
+        let stray = unused.into_iter().flatten().find(|at| self.bytes[*at] != 0);
+        remarks.extend(stray.map(|at| (at as u64, "a byte that is not used is not zero")));
+        remarks
+    }
+}
+
 /// What the vote file holds.
 pub(super) struct Loaded {
     pub(super) vote_file: VoteFile,
@@ -83,7 +143,7 @@ pub(super) struct Loaded {
     pub(super) committed: Option<EntryId>,
 }
 
-pub(super) fn path(dir: &Path) -> PathBuf {
+pub(crate) fn path(dir: &Path) -> PathBuf {
     dir.join("vote")
 }
 
@@ -103,26 +163,15 @@ impl VoteFile {
 
     /// Opens the vote file, and makes both slots equal when a crash left them different.
     pub(super) fn load(io: &dyn Io, dir: &Path) -> std::result::Result<Loaded, OpenError> {
+        let (file, contents) = Contents::read(io, dir, OpenMode::Write)?;
         let failed = |source| OpenError::Io { dir: dir.to_path_buf(), source };
-        let refused = |reason: &str| OpenError::Vote { file: path(dir), reason: reason.into() };
-        let file = match io.open(&path(dir), OpenMode::Write) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(refused("the file is missing")),
-            Err(error) => return Err(failed(error)),
-        };
-        let mut bytes = vec![0; FILE_BYTES as usize];
-        if file.len().map_err(failed)? < FILE_BYTES {
-            return Err(refused("the file is too short"));
-        }
-        file.read_exact_at(&mut bytes, 0).map_err(failed)?;
-        let slots = SLOTS.map(|at| Slot::decode(&bytes[at as usize..at as usize + 4096]));
-        let Some(newest) = slots.iter().flatten().max_by_key(|slot| slot.sequence).cloned() else {
-            return Err(refused("both slots are damaged"));
+        let Some(newest) = contents.newest().cloned() else {
+            return Err(OpenError::Vote { file: path(dir), reason: BOTH_DAMAGED.into() });
         };
         let mut vote_file = VoteFile { file, sequence: newest.sequence };
-        let behind = [0, 1].into_iter().filter(|number: &usize| slots[*number].as_ref() != Some(&newest));
+        let behind = [0, 1].into_iter().filter(|number: &usize| contents.slots[*number].as_ref() != Some(&newest));
         vote_file.write(&newest, behind).map_err(failed)?;
-        Ok(Loaded { vote_file, vote: newest.vote, committed: decode_hint(&bytes[HINT_AT as usize..]) })
+        Ok(Loaded { vote_file, vote: newest.vote, committed: contents.hint })
     }
 
     fn write(&mut self, slot: &Slot, numbers: impl IntoIterator<Item = usize>) -> Result<()> {

@@ -267,6 +267,13 @@ impl ConsumeQueues {
         self.queues.read().iter().map(range).collect()
     }
 
+    /// The file in which the unit of an offset lies or would lie, and where in it.
+    pub(crate) fn place(&self, topic: TopicUid, queue: QueueId, offset: QueueOffset) -> (PathBuf, u64) {
+        let first = offset.0 - offset.0 % self.layout.units_per_file;
+        let file = self.dir.join(topic.to_string()).join(queue.to_string()).join(queue::file_name(first));
+        (file, (offset.0 - first) * UNIT_BYTES as u64)
+    }
+
     fn sync_all(&self) -> Result<()> {
         let outlived = std::mem::take(&mut self.removed.lock().before_sync);
         for dir in &outlived {

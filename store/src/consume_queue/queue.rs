@@ -285,6 +285,6 @@ fn decode(bytes: &[u8]) -> impl Iterator<Item = Unit> + '_ {
     bytes.as_chunks::<UNIT_BYTES>().0.iter().map(Unit::decode)
 }
 
-fn file_name(first: u64) -> String {
+pub(super) fn file_name(first: u64) -> String {
     format!("{:020}", first * UNIT_BYTES as u64)
 }

@@ -44,6 +44,17 @@ impl RocksState {
         Ok(RocksState { db, dir: dir.to_path_buf(), overlay: Mutex::new(Overlay::default()) })
     }
 
+    /// Opens the store in `dir` for reading: nothing in the folder is changed, and writes fail at the next flush.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be opened.
+    pub fn open_read_only(dir: &Path) -> io::Result<RocksState> {
+        let mut options = options()?;
+        options.create_if_missing(false);
+        let db = DB::open_for_read_only(&options, dir, false).map_err(|error| failed(dir, "open", &error))?;
+        Ok(RocksState { db, dir: dir.to_path_buf(), overlay: Mutex::new(Overlay::default()) })
+    }
+
     fn hand_over(&self, overlay: &Overlay) -> Result<(), rocksdb::Error> {
         let mut batch = rocksdb::WriteBatch::default();
         for (key, value) in overlay.iter() {

@@ -1,6 +1,8 @@
 //! A model of the log, and a way to run calls against a log that is driven by hand.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod group;
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -3,6 +3,7 @@
 pub mod edn;
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 
 /// One line of a history.
@@ -92,6 +93,11 @@ pub enum Call {
         /// The same.
         value: u32,
     },
+    /// Ask the node of the process's number for the route of a topic.
+    Route {
+        /// As clients of this language.
+        language: String,
+    },
     /// Look at a register, or change it.
     Register {
         /// Its name.
@@ -133,6 +139,11 @@ pub enum Answer {
     },
     /// A register had another version; it was not changed.
     Conflict,
+    /// The addresses of each lane, by its name.
+    Route {
+        /// In order of preference.
+        lanes: BTreeMap<String, Vec<String>>,
+    },
     /// To all else.
     Done,
 }

@@ -4,6 +4,7 @@ pub mod delivery;
 pub mod linearizable;
 pub mod order;
 pub mod register;
+pub mod routes;
 
 use std::fmt;
 

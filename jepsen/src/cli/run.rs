@@ -86,6 +86,7 @@ async fn try_run(args: Run) -> Result<ExitCode> {
         seed,
         loads: outcome.loads.clone(),
         registers: outcome.registers.clone(),
+        routes: outcome.routes.clone(),
         windows: outcome.windows.clone(),
         planned: faults.into_iter().filter(|fault| outcome.skipped.iter().all(|(other, _)| other != fault)).collect(),
         skipped: outcome.skipped.clone(),
@@ -104,6 +105,7 @@ fn write(out: &Path, judgement: &Judgement, outcome: &Outcome) -> Result<()> {
         ("history.jsonl", &outcome.events),
         ("history-idle.jsonl", &outcome.idle_events),
         ("history-registers.jsonl", &outcome.register_events),
+        ("history-routes.jsonl", &outcome.route_events),
     ] {
         let file = File::create(out.join(name))?;
         history::write(events, BufWriter::new(file)).context("the history cannot be written")?;

@@ -52,7 +52,7 @@ impl fmt::Display for Sum {
         let faults: Vec<String> = self.faults.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         writeln!(f, "seeds       {}, {} s each under faults", self.seeds, self.seconds)?;
         writeln!(f, "simulated   {:.1} h", self.simulated_ms as f64 / 3.6e6)?;
-        writeln!(f, "acked       {} sends, {} changes of topics", self.acked, self.changed)?;
+        writeln!(f, "acked       {} sends, {} changes of metadata", self.acked, self.changed)?;
         writeln!(f, "faults      {}", faults.join(", "))?;
         write!(f, "violations  {} {:?}", self.bad.len(), self.bad)
     }

@@ -44,7 +44,7 @@ fn operation(call: &Call) -> Option<(&'static str, &str)> {
         Call::Send { message_id, .. } => Some(("enqueue", message_id)),
         Call::Ack { message_id, .. } => Some(("ack", message_id)),
         Call::StaleAck { message_id, .. } => Some(("stale-ack", message_id)),
-        Call::Receive { .. } | Call::Drained | Call::MadeRegister { .. } | Call::Register { .. } => None,
+        _ => None,
     }
 }
 

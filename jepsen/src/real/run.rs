@@ -1,12 +1,13 @@
 //! One run: load from this process, faults from a thread of its own, then heal, wait until all is well, drain, judge.
 
 use super::cluster::RealCluster;
-use crate::checker::{delivery, order, register};
+use crate::checker::{delivery, order, register, routes};
 use crate::history::Event;
 use crate::nemesis::{Fault, Plan, schedule};
 use crate::report::{Coverage, Load, Window};
-use crate::workload::{delivery as workload, register as registers};
+use crate::workload::{delivery as workload, register as registers, routes as asked_routes};
 use anyhow::{Context, Result, anyhow};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,10 +53,14 @@ pub struct Outcome {
     pub idle_events: Vec<Event>,
     /// The same of the metadata registers.
     pub register_events: Vec<Event>,
+    /// The same of those that asked for routes.
+    pub route_events: Vec<Event>,
     /// What the checkers say of each topic.
     pub loads: Vec<Load>,
     /// What the checker says of the metadata registers.
     pub registers: register::Report,
+    /// What it says of routes.
+    pub routes: routes::Report,
     /// The faults.
     pub windows: Vec<Window>,
     /// What nodes did by themselves that they must not do.
@@ -96,6 +101,9 @@ pub async fn run(options: Options, stop: Arc<AtomicBool>) -> Result<Outcome> {
         seed: options.plan.seed,
         stop: stopped.clone(),
     };
+    let endpoints: BTreeSet<String> = cluster.clients().into_iter().collect();
+    let routes =
+        asked_routes::Options { endpoints: cluster.clients(), topic: TOPICS[0].to_owned(), stop: stopped.clone() };
     let busy = load_options(&options, cluster.clients(), stopped);
     let idle = workload::Options {
         topic: TOPICS[1].to_owned(),
@@ -114,8 +122,13 @@ pub async fn run(options: Options, stop: Arc<AtomicBool>) -> Result<Outcome> {
         produced.send_replace(true);
         (nemesis, broken)
     });
-    let loads = tokio::try_join!(workload::run(busy), workload::run(idle), registers::run(registers));
-    let (events, idle_events, register_events) = loads?;
+    let loads = tokio::try_join!(
+        workload::run(busy),
+        workload::run(idle),
+        registers::run(registers),
+        asked_routes::run(routes)
+    );
+    let (events, idle_events, register_events, route_events) = loads?;
     let (nemesis, broken) = nemesis.await.context("the nemesis died")?;
     let loads = [&events, &idle_events].into_iter().zip(TOPICS);
     let loads = loads.map(|(events, topic)| Load {
@@ -129,8 +142,21 @@ pub async fn run(options: Options, stop: Arc<AtomicBool>) -> Result<Outcome> {
     let (crimes, coverage) = (nemesis.cluster.crimes(), nemesis.cluster.coverage());
     // Takes everything down; it blocks.
     tokio::task::spawn_blocking(move || drop(nemesis.cluster)).await.map_err(|error| anyhow!(error))?;
-    let registers = register::check(&register_events);
-    Ok(Outcome { events, idle_events, register_events, loads, registers, windows, crimes, skipped, coverage, broken })
+    let (registers, routes) = (register::check(&register_events), routes::check(&route_events, &endpoints));
+    Ok(Outcome {
+        events,
+        idle_events,
+        register_events,
+        route_events,
+        loads,
+        registers,
+        routes,
+        windows,
+        crimes,
+        skipped,
+        coverage,
+        broken,
+    })
 }
 
 fn load_options(options: &Options, endpoints: Vec<String>, stop: watch::Receiver<bool>) -> workload::Options {

@@ -4,7 +4,7 @@ mod page;
 
 pub use page::page;
 
-use crate::checker::{Verdict, delivery, order, register};
+use crate::checker::{Verdict, delivery, order, register, routes};
 use crate::history::{Call, Event, Phase};
 use crate::nemesis::Fault;
 use serde::Serialize;
@@ -102,6 +102,8 @@ pub struct Judgement {
     pub loads: Vec<Load>,
     /// What the checker says of the metadata registers.
     pub registers: register::Report,
+    /// What it says of routes.
+    pub routes: routes::Report,
     /// The faults.
     pub windows: Vec<Window>,
     /// Kinds that were planned.
@@ -163,7 +165,7 @@ impl Judgement {
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         let verdicts = self.loads.iter().flat_map(|load| [load.delivery.verdict(), load.order.verdict()]);
-        let verdicts: BTreeSet<Verdict> = verdicts.chain([self.registers.verdict()]).collect();
+        let verdicts: BTreeSet<Verdict> = verdicts.chain([self.registers.verdict(), self.routes.verdict()]).collect();
         if verdicts.contains(&Verdict::Invalid) || !self.crimes.is_empty() || !self.recovers() {
             return Verdict::Invalid;
         }
@@ -177,7 +179,7 @@ impl fmt::Display for Judgement {
         for Load { topic, delivery, order } in &self.loads {
             write!(f, "topic {topic}\n{delivery}{order}")?;
         }
-        write!(f, "{}", self.registers)?;
+        write!(f, "{}{}", self.registers, self.routes)?;
         let name = |good: bool| if good { "valid" } else { "invalid" };
         writeln!(f, "crash honesty: {}", name(self.crimes.is_empty()))?;
         self.crimes.iter().try_for_each(|crime| writeln!(f, "  {crime}"))?;

@@ -27,8 +27,20 @@ fn judgement(windows: Vec<Window>) -> Judgement {
     let loads = vec![Load { topic: "busy".to_owned(), delivery, order }];
     let planned = windows.iter().map(|window| window.fault).collect();
     let registers = register::Report { registers: 1, answered: 1, ..register::Report::default() };
+    let routes = routes::Report { answered: 1, ..routes::Report::default() };
     let (skipped, coverage) = (Vec::new(), Coverage::default());
-    Judgement { seed: 1, loads, registers, windows, planned, skipped, coverage, crimes: Vec::new(), broken: None }
+    Judgement {
+        seed: 1,
+        loads,
+        registers,
+        routes,
+        windows,
+        planned,
+        skipped,
+        coverage,
+        crimes: Vec::new(),
+        broken: None,
+    }
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod invariants;
 mod net;
 mod operator;
 mod plan;
+mod registers;
 mod run;
 mod stream;
 mod world;

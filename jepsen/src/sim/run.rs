@@ -5,6 +5,7 @@ use super::interpose;
 use super::net::Net;
 use super::operator::Operator;
 use super::plan::{Event, plan};
+use super::registers::Registers;
 use super::world::World;
 use crate::checker::{Verdict, delivery as delivery_checker, order};
 use crate::history::{self, Event as HistoryEvent};
@@ -59,7 +60,7 @@ pub struct Outcome {
     pub history: Vec<HistoryEvent>,
     /// Sends that were acknowledged.
     pub acked: usize,
-    /// Changes of topics that were answered.
+    /// Changes of topics, and of settings of consumer groups, that were answered.
     pub changed: usize,
     /// Simulated time in all, in milliseconds.
     pub simulated_ms: u64,
@@ -110,8 +111,8 @@ fn simulate(options: &Options) -> Result<Outcome> {
     be_born(&mut world, groups)?;
     let (stop, stopped) = watch::channel(false);
     let task = clients.runtime.spawn(workload(world.net.clone(), options, stopped));
-    let mut operator = Operator::new(options.seed);
-    let task = under_faults(&mut world, &clients, &mut operator, options, task)?;
+    let (mut operator, mut registers) = (Operator::new(options.seed), Registers::new(options.seed));
+    let task = under_faults(&mut world, &clients, (&mut operator, &mut registers), options, task)?;
     world.heal();
     let _ = stop.send(true);
     let history = drain(&mut world, &clients, task)?;
@@ -134,6 +135,10 @@ fn simulate(options: &Options) -> Result<Outcome> {
         }
     }
     compare_replicas(&world, &mut violations);
+    let registers = registers.judge();
+    if registers.verdict() == Verdict::Invalid {
+        violations.push(registers.to_string());
+    }
     violations.extend(operator.judge(&world.look(|running| running.namesrv.view())));
     let history = history.unwrap_or_default();
     Ok(Outcome {
@@ -141,7 +146,7 @@ fn simulate(options: &Options) -> Result<Outcome> {
         trace: std::mem::take(&mut world.trace),
         digest: digest(world.net.digest(), &history),
         acked,
-        changed: operator.done_count(),
+        changed: operator.done_count() + registers.answered,
         history,
         simulated_ms: world.now_us() / 1_000,
         faults: std::mem::take(&mut world.counts),
@@ -258,7 +263,7 @@ type Task = JoinHandle<Result<Vec<HistoryEvent>>>;
 fn under_faults(
     world: &mut World,
     clients: &Clients,
-    operator: &mut Operator,
+    (operator, registers): (&mut Operator, &mut Registers),
     options: &Options,
     task: Task,
 ) -> Result<Task> {
@@ -269,6 +274,7 @@ fn under_faults(
         world.step()?;
         clients.step(world.now_us());
         operator.step(world);
+        registers.step(world);
         let due = |event: &Event| begin_us + event.at_ms * 1_000 <= world.now_us();
         if let Some(event) = events.next_if(due) {
             world.hit(&event);

@@ -4,5 +4,6 @@ pub mod delivery;
 mod messages;
 mod recorder;
 pub mod register;
+pub mod routes;
 
 pub use recorder::{Recorder, RecorderFull};

@@ -6,6 +6,7 @@ use super::linearizable::{Specification, Timed, is_linearizable};
 use crate::history::{Answer, Call, Change, Event, Phase};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fmt::Write;
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub struct Report {
     pub unknown: usize,
     /// Changes that were refused since the version was another one.
     pub conflicts: usize,
-    /// Registers whose history is not linearizable, or too long to tell.
+    /// Registers whose history is not linearizable, or too long to tell; with that history.
     pub broken: Vec<String>,
 }
 
@@ -73,10 +74,12 @@ impl Specification for Register {
         let Operation { change: Change { value, if_version }, answer } = *operation;
         // What is as asked already is fine with any premise and changes nothing.
         let as_asked = value.is_none_or(|value| value == state.value);
-        let fits = if_version.is_none_or(|version| state.version == Some(version));
+        // A version that is not known may be the one: who was refused may have been told it.
+        let fits = if_version.is_none_or(|version| state.version.is_none_or(|known| known == version));
+        let refuses = if_version.is_some_and(|version| state.version != Some(version));
         let changed = |version| value.map(|value| State { version, value });
         match answer {
-            Some(Seen::Conflict) => (!as_asked && !fits).then_some(*state),
+            Some(Seen::Conflict) => (!as_asked && refuses).then_some(*state),
             Some(Seen::Holds(version, seen)) if as_asked => {
                 let known = state.version.is_none_or(|known| known == version);
                 (known && seen == state.value).then_some(State { version: Some(version), value: seen })
@@ -141,10 +144,19 @@ pub fn check(events: &[Event]) -> Report {
             }
         }
         if is_linearizable::<Register>(first, &operations) != Ok(true) {
-            report.broken.push(name.to_owned());
+            report.broken.push(told(name, first, &operations));
         }
     }
     report
+}
+
+/// A whole history, for people to read.
+fn told(name: &str, first: State, operations: &[Timed<Operation>]) -> String {
+    let mut text = format!("{name}, which held {first:?}");
+    for Timed { operation: Operation { change, answer }, called_at, answered_at } in operations {
+        let _ = write!(text, "\n    {called_at} us: {change:?}, {answered_at:?}: {answer:?}");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -211,6 +223,12 @@ mod tests {
         assert_eq!(report(&[unknown.clone(), (3, LOOK, Some((4, holds(5, 16))))]).verdict(), Verdict::Valid);
         let seen = [unknown.clone(), (3, LOOK, Some((4, holds(8, 7)))), (5, LOOK, Some((6, holds(8, 7))))];
         assert_eq!(report(&seen).verdict(), Verdict::Valid);
+        let told_by_a_conflict = [
+            unknown.clone(),
+            (3, set(9, Some(5)), Some((4, Answer::Conflict))),
+            (5, set(11, Some(8)), Some((6, holds(10, 11)))),
+        ];
+        assert_eq!(report(&told_by_a_conflict).verdict(), Verdict::Valid);
         let two_versions = [unknown, (3, LOOK, Some((4, holds(8, 7)))), (5, LOOK, Some((6, holds(9, 7))))];
         assert_eq!(report(&two_versions).verdict(), Verdict::Invalid);
     }

@@ -4,7 +4,7 @@ use super::clock::Clock;
 use super::network::Network;
 use super::volume::Volume;
 use anyhow::{Context, Result};
-use raftmq_store::segment::parse_segment_name;
+use raftmq_store::segment::{SEGMENT_DIR, parse_segment_name};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -141,7 +141,7 @@ impl Node {
     pub(super) fn segments_rolled(&self) -> u64 {
         let groups = fs::read_dir(self.volume.mount().join("data/groups")).into_iter().flatten().flatten();
         let segments = |group: fs::DirEntry| {
-            let files = fs::read_dir(group.path().join("log")).into_iter().flatten().flatten();
+            let files = fs::read_dir(group.path().join("log").join(SEGMENT_DIR)).into_iter().flatten().flatten();
             files.filter(|file| parse_segment_name(&file.file_name().to_string_lossy()).is_some()).count() as u64
         };
         groups.map(|group| segments(group).saturating_sub(1)).sum()

@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const OPERATIONS_COUNT: u32 = 40;
 const _: () = assert!(OPERATIONS_COUNT as usize <= OPERATIONS_COUNT_MAX);
 const VALUES: std::ops::Range<u32> = 1..10_000;
+/// How often a change without a premise is made on top of what others changed meanwhile.
+const SET_COUNT_MAX: usize = 8;
 /// No record has it: who names it only looks.
 const NO_VERSION: u64 = u64::MAX;
 
@@ -121,26 +123,59 @@ async fn make(meta: Arc<MetaClient>, book: Arc<Mutex<Book>>, name: String) {
 }
 
 async fn ask(meta: Arc<MetaClient>, book: Arc<Mutex<Book>>, op: u64, seen: ConsumerGroupConfig, change: Change) {
-    let looks = change.value.is_none();
-    let version = if looks { NO_VERSION } else { change.if_version.unwrap_or(0) };
-    let asked = ConsumerGroupConfig { version, attempts_max: change.value.unwrap_or(seen.attempts_max), ..seen };
-    let answer = meta.propose(MetaOp::AlterConsumerGroup(asked), Instant::now() + PATIENCE).await;
+    let phase = match change {
+        Change { value: None, .. } => look(&meta, &seen).await,
+        Change { value: Some(value), if_version } => set(&meta, &seen, value, if_version).await,
+    };
     let mut book = lock(&book);
-    let holds = |group: &ConsumerGroupConfig| Phase::Ok {
-        answer: Answer::Holds { version: group.version, value: group.attempts_max },
-    };
-    let phase = match answer {
-        Ok(MetaAnswer::ConsumerGroup(group)) => {
-            book.saw(&group);
-            holds(&group)
+    let (phase, group) = match phase {
+        Ok(Seen::Holds(group)) => {
+            let answer = Answer::Holds { version: group.version, value: group.attempts_max };
+            (Phase::Ok { answer }, Some(group))
         }
-        Err(MetaError::Conflict(group)) => {
-            book.saw(&group);
-            if looks { holds(&group) } else { Phase::Ok { answer: Answer::Conflict } }
-        }
-        Ok(other) => Phase::Unknown { error: format!("{other:?}") },
-        Err(MetaError::Unknown) => Phase::Unknown { error: MetaError::Unknown.to_string() },
-        Err(error) => Phase::Fail { error: error.to_string() },
+        Ok(Seen::Conflict(group)) => (Phase::Ok { answer: Answer::Conflict }, Some(group)),
+        Err(MetaError::Unknown) => (Phase::Unknown { error: MetaError::Unknown.to_string() }, None),
+        Err(error) => (Phase::Fail { error: error.to_string() }, None),
     };
+    group.iter().for_each(|group| book.saw(group));
     book.push(Some(op), phase);
+}
+
+enum Seen {
+    Holds(ConsumerGroupConfig),
+    Conflict(ConsumerGroupConfig),
+}
+
+async fn alter(meta: &MetaClient, asked: ConsumerGroupConfig) -> Result<Seen, MetaError> {
+    match meta.propose(MetaOp::AlterConsumerGroup(asked), Instant::now() + PATIENCE).await {
+        Ok(MetaAnswer::ConsumerGroup(group)) => Ok(Seen::Holds(group)),
+        Err(MetaError::Conflict(group)) => Ok(Seen::Conflict(*group)),
+        Ok(_) => Err(MetaError::Unknown),
+        Err(error) => Err(error),
+    }
+}
+
+/// A change that cannot be made: the answer says what is there.
+async fn look(meta: &MetaClient, seen: &ConsumerGroupConfig) -> Result<Seen, MetaError> {
+    let (Seen::Holds(group) | Seen::Conflict(group)) =
+        alter(meta, ConsumerGroupConfig { version: NO_VERSION, ..seen.clone() }).await?;
+    Ok(Seen::Holds(group))
+}
+
+/// Without a premise: on top of whatever is there, as the admin service does it.
+async fn set(
+    meta: &MetaClient,
+    seen: &ConsumerGroupConfig,
+    attempts_max: u32,
+    if_version: Option<u64>,
+) -> Result<Seen, MetaError> {
+    let version = if_version.unwrap_or(seen.version);
+    let mut asked = ConsumerGroupConfig { version, attempts_max, ..seen.clone() };
+    for _ in 0..SET_COUNT_MAX {
+        match alter(meta, asked).await? {
+            Seen::Conflict(now) if if_version.is_none() => asked = ConsumerGroupConfig { attempts_max, ..now },
+            answer => return Ok(answer),
+        }
+    }
+    Err(MetaError::Refused("others were quicker each time".to_owned()))
 }

@@ -167,7 +167,7 @@ fn groups_of(seed: u64) -> u32 {
 
 /// Sends of each producer in a second: some bugs need traffic, others that there is none.
 fn rate_of(seed: u64) -> u32 {
-    if seed % 4 == 2 { 1 } else { 20 }
+    if seed % 4 == 2 { 1 } else { 10 }
 }
 
 /// Consumer groups that read the topic.

@@ -49,8 +49,9 @@ impl MetaState {
         self.new_topic(number, &create).map(Some)
     }
 
-    /// The version of the command is its premise: who read an older record must not undo what came after it. 0: whatever it
-    /// is. A record that is as asked already is fine with any premise: the command may have come before.
+    /// The version of the command is its premise: who read an older record must not undo what came after it, and a command that
+    /// comes again late must not either. A record that is as asked already is fine with any premise: the command may have come
+    /// before.
     pub(super) fn plan_alter_consumer_group(
         &self,
         number: u64,
@@ -67,7 +68,7 @@ impl MetaState {
         if group == **before {
             return Ok(Plan::change(MetaAnswer::ConsumerGroup(group), Vec::new()));
         }
-        if alter.version != 0 && alter.version != before.version {
+        if alter.version != before.version {
             return Err(Rejection::Conflict(before.as_ref().clone()));
         }
         group.version = number;

@@ -8,7 +8,7 @@
 //! birth c1 nodes=3 groups=2
 //! put-node 4 | set-alive 2 false | report-leader 1 term=5 node=2
 //! create-topic orders type=1 permission=6 queues=4 | alter-topic 5 queues=8 permission=4 | delete-topic 5
-//! create-group billing fifo=false attempts=16 | alter-group 7 attempts=3 | delete-group 7
+//! create-group billing fifo=false attempts=16 | alter-group 7 version=9 attempts=3 | delete-group 7
 //! > answer …                              recorded
 //! ```
 
@@ -41,7 +41,7 @@ impl<'a> Line<'a> {
     fn consumer_group(&self, uid: u64, name: &str) -> ConsumerGroupConfig {
         ConsumerGroupConfig {
             uid,
-            version: 0,
+            version: self.option("version").unwrap_or_default(),
             name: name.to_owned(),
             fifo: self.0.contains(&"fifo=true"),
             attempts_max: self.required("attempts") as u32,

@@ -4,7 +4,7 @@ use super::{EXIT_HARNESS, exit_code};
 use crate::history;
 use crate::nemesis::{Fault, Plan};
 use crate::real::{self, Options, Outcome};
-use crate::report::{Judgement, page};
+use crate::report::{Judgement, page, quiet_failures};
 use anyhow::{Context, Result};
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -91,6 +91,7 @@ async fn try_run(args: Run) -> Result<ExitCode> {
         planned: faults.into_iter().filter(|fault| outcome.skipped.iter().all(|(other, _)| other != fault)).collect(),
         skipped: outcome.skipped.clone(),
         coverage: outcome.coverage,
+        quiet_failures: quiet_failures(&outcome.events, &outcome.windows),
         crimes: outcome.crimes.clone(),
         broken: outcome.broken.clone(),
     };

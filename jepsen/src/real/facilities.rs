@@ -2,6 +2,7 @@
 
 use super::shell::sh;
 use crate::nemesis::Fault;
+use rustix::fs::Access;
 use std::path::{Path, PathBuf};
 
 /// The library of `jepsen/clock`, beside this program.
@@ -24,7 +25,9 @@ impl Facilities {
         let library = std::env::current_exe().unwrap_or_default().with_file_name(CLOCK_LIBRARY);
         let clock = if library.is_file() { Ok(library) } else { Err(format!("{} is not built", library.display())) };
         let traced = sh("strace", &["-qq", "-o", "/dev/null", "true"]);
-        let fs_error = if Path::new(EXT4_SYSFS).is_dir() { Ok(()) } else { Err(format!("there is no {EXT4_SYSFS}")) };
+        // It is there and cannot be written where the machine is a container.
+        let fs_error = rustix::fs::access(Path::new(EXT4_SYSFS), Access::WRITE_OK);
+        let fs_error = fs_error.map_err(|error| format!("{EXT4_SYSFS} cannot be written: {error}"));
         Facilities { clock, injection: traced.map(drop).map_err(|error| format!("{error:#}")), fs_error }
     }
 

@@ -1,8 +1,10 @@
 //! What a run with faults came to: verdicts, recovery after each fault, and one page that shows load and faults over time.
 
 mod page;
+mod quiet;
 
 pub use page::page;
+pub use quiet::quiet_failures;
 
 use crate::checker::{Verdict, delivery, order, register, routes};
 use crate::history::{Call, Event, Phase};
@@ -112,11 +114,16 @@ pub struct Judgement {
     pub skipped: Vec<(Fault, String)>,
     /// What else the run covered.
     pub coverage: Coverage,
+    /// Sends that did not succeed though no fault was in force.
+    pub quiet_failures: Vec<String>,
     /// What nodes did by themselves that they must not do.
     pub crimes: Vec<String>,
     /// Why the run did not come to its end.
     pub broken: Option<String>,
 }
+
+/// Examples that a report shows.
+const EXAMPLES_COUNT_MAX: usize = 5;
 
 /// Recovery times with a majority in place, in milliseconds: the most that half of them took, and the most.
 pub const RECOVERY_MS_TARGET: (u64, u64) = (2_000, 10_000);
@@ -166,7 +173,11 @@ impl Judgement {
     pub fn verdict(&self) -> Verdict {
         let verdicts = self.loads.iter().flat_map(|load| [load.delivery.verdict(), load.order.verdict()]);
         let verdicts: BTreeSet<Verdict> = verdicts.chain([self.registers.verdict(), self.routes.verdict()]).collect();
-        if verdicts.contains(&Verdict::Invalid) || !self.crimes.is_empty() || !self.recovers() {
+        if verdicts.contains(&Verdict::Invalid)
+            || !self.crimes.is_empty()
+            || !self.quiet_failures.is_empty()
+            || !self.recovers()
+        {
             return Verdict::Invalid;
         }
         let whole = self.broken.is_none() && self.uncovered().is_empty() && !verdicts.contains(&Verdict::Undecided);
@@ -183,6 +194,9 @@ impl fmt::Display for Judgement {
         let name = |good: bool| if good { "valid" } else { "invalid" };
         writeln!(f, "crash honesty: {}", name(self.crimes.is_empty()))?;
         self.crimes.iter().try_for_each(|crime| writeln!(f, "  {crime}"))?;
+        writeln!(f, "availability: {}", name(self.quiet_failures.is_empty()))?;
+        writeln!(f, "  {} sends did not succeed though no fault was in force", self.quiet_failures.len())?;
+        self.quiet_failures.iter().take(EXAMPLES_COUNT_MAX).try_for_each(|what| writeln!(f, "  {what}"))?;
         writeln!(f, "recovery: {}", name(self.recovers()))?;
         if let Some((median, worst)) = self.recovery_ms() {
             writeln!(f, "  with a majority in place: median {median} ms, worst {worst} ms")?;

@@ -38,6 +38,7 @@ fn judgement(windows: Vec<Window>) -> Judgement {
         planned,
         skipped,
         coverage,
+        quiet_failures: Vec::new(),
         crimes: Vec::new(),
         broken: None,
     }
@@ -76,6 +77,8 @@ fn verdicts() {
     let mut lost = judgement(Vec::new());
     lost.loads[0].delivery.lost.push("m".to_owned());
     assert_eq!(lost.verdict(), Verdict::Invalid);
+    let failed = Judgement { quiet_failures: vec!["1.0 s: no".to_owned()], ..judgement(Vec::new()) };
+    assert_eq!(failed.verdict(), Verdict::Invalid);
     let mut gap = judgement(Vec::new());
     gap.loads[0].order.gaps.push("0/0".to_owned());
     assert_eq!(gap.verdict(), Verdict::Invalid);

@@ -63,10 +63,12 @@ impl Invariants {
         }
         let led = self.led.entry((*group, *node)).or_default();
         *led = term.max(*led);
-        let before = self.committed.get(group).and_then(|committed| {
-            committed.iter().rev().find(|(_, committed_in)| **committed_in < term).map(|(index, _)| *index)
-        });
-        let floor = *self.floors.entry((*group, term)).or_insert(before.unwrap_or(0));
+        let committed = self.committed.get(group);
+        let before = || {
+            let earlier = committed?.iter().rev().find(|(_, committed_in)| **committed_in < term);
+            earlier.map(|(index, _)| *index)
+        };
+        let floor = *self.floors.entry((*group, term)).or_insert_with(|| before().unwrap_or(0));
         let applied = status.applied.map_or(0, |(_, index)| index);
         if leadership.ready && applied < floor {
             broken.push(format!(

@@ -85,9 +85,13 @@ impl Inode {
             let at = offset + done as u64;
             let (number, within) = (at / SECTOR_BYTES, (at % SECTOR_BYTES) as usize);
             let step = (SECTOR - within).min(bytes.len() - done);
-            let mut sector = self.sector(number).cloned().unwrap_or_else(|| Box::new([0; SECTOR]));
-            sector[within..within + step].copy_from_slice(&bytes[done..done + step]);
-            self.dirty.insert(number, sector);
+            if !self.dirty.contains_key(&number) {
+                let sector = self.sector(number).cloned().unwrap_or_else(|| Box::new([0; SECTOR]));
+                self.dirty.insert(number, sector);
+            }
+            if let Some(sector) = self.dirty.get_mut(&number) {
+                sector[within..within + step].copy_from_slice(&bytes[done..done + step]);
+            }
             done += step;
         }
         self.len = self.len.max(offset + bytes.len() as u64);
@@ -111,7 +115,8 @@ impl Inode {
     }
 
     pub(super) fn sync(&mut self) {
-        self.durable.append(&mut self.dirty);
+        // Not `append`, which builds the whole map anew.
+        self.durable.extend(std::mem::take(&mut self.dirty));
         self.durable_len = self.len;
     }
 

@@ -107,8 +107,10 @@ fn every_message_is_dumped(raftmq: &Raftmq, sent: &Sent, folder: &str) {
     let messages = commands.flat_map(|command| command["messages"].as_array().cloned().unwrap_or_default());
     let messages: Vec<Value> = messages.filter(|message| message["name"] == "orders").collect();
     for id in &sent.ids {
-        let message = messages.iter().find(|message| message["message_id"] == **id).expect("message");
-        assert!(message["queue_offset"].is_u64() && message["body"] == **id, "{message}");
+        // A try that was refused, or one more than was needed, is in the log and has no place in a queue.
+        let records: Vec<&Value> = messages.iter().filter(|message| message["message_id"] == **id).collect();
+        assert_eq!(records.iter().filter(|message| message["queue_offset"].is_u64()).count(), 1, "{records:?}");
+        assert!(records.iter().all(|message| message["body"] == **id), "{records:?}");
     }
     let two = dump(&["--from", "1", "--to", "9", "--limit", "2"]);
     assert_eq!(two.lines().filter(|line| line.starts_with("broker-1 ")).count(), 2, "{two}");

@@ -8,7 +8,7 @@ use clap::Args;
 use raftmq_model::planted::{self, Planted};
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -106,7 +106,11 @@ fn child(args: &Sim) -> Result<()> {
     Ok(std::io::stdout().flush()?)
 }
 
-/// A range of seeds; whether no one had a violation.
+/// Seeds between two sums.
+const STEP_SEEDS_COUNT: u64 = 100;
+
+/// A range of seeds; whether no one had a violation. With a file of sums it is written in steps, so that a run that is broken
+/// off loses little.
 fn range(args: &Sim) -> Result<bool> {
     let mut args = args.clone();
     if let (Some(path), true) = (&args.sums, args.resume) {
@@ -114,15 +118,35 @@ fn range(args: &Sim) -> Result<bool> {
         args.seeds = (last, last + (args.seeds.1 - args.seeds.0));
     }
     let begin = Instant::now();
-    let sum = seeds_of(&args, tell)?;
+    let sum = match &args.sums {
+        None => seeds_of(&args, tell)?,
+        Some(path) => in_steps(&args, path)?,
+    };
     println!("{sum}\ntook        {:.0} s", begin.elapsed().as_secs_f64());
     if let Some(path) = &args.sums {
-        sums::append(path, &sum)?;
         let mut total = Sum { seconds: sum.seconds, ..Sum::default() };
         sums::read(path)?.iter().for_each(|sum| total.add(sum));
         println!("in all\n{total}");
     }
     Ok(sum.bad.is_empty())
+}
+
+fn in_steps(args: &Sim, path: &Path) -> Result<Sum> {
+    let (from, to) = args.seeds;
+    let until = args.minutes.map(|minutes| Instant::now() + Duration::from_secs_f64(minutes.max(0.0) * 60.0));
+    let mut sum = Sum { from, to: from, seconds: args.seconds, ..Sum::default() };
+    while sum.to < to {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) || (args.until_found && !sum.bad.is_empty()) {
+            break;
+        }
+        let seeds = (sum.to, to.min(sum.to + STEP_SEEDS_COUNT));
+        let step = Sim { seeds, minutes: left.map(|left| left.as_secs_f64() / 60.0), ..args.clone() };
+        let step = seeds_of(&step, tell)?;
+        sums::append(path, &step)?;
+        sum.add(&step);
+    }
+    Ok(sum)
 }
 
 /// Runs a range of seeds and hands each outcome to `tell`.

@@ -26,6 +26,8 @@ pub(crate) fn config(options: &RaftNodeOptions, group: GroupId) -> Result<Arc<Co
         // A leader sends entries before its own disk has them. One that restarts may have lost them, so it must not go
         // on in the same term: two different entries could then carry one log id.
         enable_leader_restore: Some(false),
+        // A follower whose damaged log was cut by an operator gets again what it had acknowledged before.
+        allow_log_reversion: Some(true),
         snapshot_policy: SnapshotPolicy::Never,
         install_snapshot_timeout: SNAPSHOT_TIMEOUT_MS,
         max_in_snapshot_log_to_keep: NEVER,

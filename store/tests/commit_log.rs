@@ -323,6 +323,41 @@ fn damage_further_back_is_rot_and_names_the_place() {
     }
 }
 
+impl Disk {
+    fn commit(&self, index: u64) {
+        let (log, _) = self.open().unwrap();
+        log.save_committed((1, index));
+        log.save_vote(vec![7; 600].into(), Box::new(|outcome| outcome.unwrap()));
+        while log.drive() {}
+    }
+}
+
+#[test]
+fn a_committed_entry_that_is_missing_was_damaged_and_not_torn() {
+    for at in [0, 20, 48, 1000] {
+        let disk = Disk::new(100);
+        disk.commit(98);
+        let file = disk.rot(disk.frames[98] + at);
+        match disk.open() {
+            Err(OpenError::Damaged { file: found, offset, reason }) => {
+                assert_eq!((found, offset), (file, disk.frames[98] % Disk::SEGMENT));
+                assert!(reason.contains("entry 98") && reason.contains("ends at entry 97"), "{reason}");
+            }
+            other => panic!("byte {at}: {:?}", other.map(|(_, recovered)| recovered)),
+        }
+        assert!(!disk.zero_from(disk.frames[98]), "nothing is cut without a word");
+        let options = options(&disk.io, Disk::SEGMENT, Disk::WRITE);
+        let cut = raftmq_store::commit_log::cut_damage(options).unwrap();
+        assert!(cut.last == Some((1, 97)) && cut.bytes > 1000, "{cut:?}");
+        let (_, recovered) = disk.open().unwrap();
+        assert_eq!((recovered.last, recovered.committed), (Some((1, 97)), None));
+    }
+    let disk = Disk::new(100);
+    disk.commit(97);
+    disk.rot(disk.frames[98]);
+    assert_eq!(disk.open().unwrap().1.last, Some((1, 97)), "beyond what was committed it may have been torn");
+}
+
 #[test]
 fn rot_in_an_old_payload_is_found_by_its_reader() {
     let disk = Disk::new(200);
@@ -376,7 +411,7 @@ fn a_damaged_committed_hint_is_only_a_lost_hint() {
 }
 
 #[test]
-fn a_hint_beyond_the_durable_end_is_cut() {
+fn a_hint_reaches_to_the_durable_end_at_most() {
     let disk = Disk::new(10);
     let (log, _) = disk.open().unwrap();
     log.save_committed((1, 6000));

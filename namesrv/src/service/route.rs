@@ -5,7 +5,9 @@ use crate::liveness::Liveness;
 use crate::runtime::Hub;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use prost::Message;
 use raftmq_model::ids::NodeId;
+use raftmq_model::meta::{MetaAnswer, MetaOutcome};
 use raftmq_proto::meta::meta_client::MetaClient;
 use raftmq_proto::meta::{HeartbeatRequest, ProposeRequest, ReadRequest};
 use raftmq_raft::{Group, Leadership, PeerChannel, ProposeError, RaftNode};
@@ -74,13 +76,18 @@ impl Route {
             let leader = leadership.borrow_and_update().leader;
             let attempt = match leader {
                 Some(leader) if leader == self.node => within(deadline, self.here(&call)).await,
-                _ if forwarded => return Err(Status::failed_precondition("this node does not lead the meta group")),
+                _ if forwarded => {
+                    let status = Status::failed_precondition("this node does not lead the meta group");
+                    return Err(ended(effect_unknown, status));
+                }
                 Some(leader) => self.there(leader, call.clone(), deadline, leadership.clone()).await,
                 None => Err(Failure::NoEffect),
             };
             match attempt {
+                // An attempt before may have been what altered it.
+                Ok(answer) if effect_unknown && is_conflict(&call, &answer) => return Err(out_of_time(true)),
                 Ok(answer) => return Ok(answer),
-                Err(Failure::Final(status)) => return Err(status),
+                Err(Failure::Final(status)) => return Err(ended(effect_unknown, status)),
                 Err(Failure::NoEffect) => {}
                 Err(Failure::Unknown) => effect_unknown = true,
             }
@@ -89,7 +96,7 @@ impl Route {
             }
             let retry = deadline.min(Instant::now() + Duration::from_millis(RETRY_MS));
             if let Ok(Err(_)) = tokio::time::timeout_at(retry, leadership.changed()).await {
-                return Err(Status::unavailable("the meta group is closed on this node"));
+                return Err(ended(effect_unknown, Status::unavailable("the meta group is closed on this node")));
             }
         }
     }
@@ -179,10 +186,42 @@ fn failure_there(status: Status) -> Failure {
     }
 }
 
+/// A status that says that nothing was done is a lie once an attempt may have had an effect.
+fn ended(effect_unknown: bool, status: Status) -> Status {
+    if effect_unknown { out_of_time(true) } else { status }
+}
+
+/// Whether a proposal was refused since its premise does not hold (any more).
+fn is_conflict(call: &Call, answer: &Bytes) -> bool {
+    let outcome = || MetaOutcome::decode(answer.clone()).ok()?.answer;
+    matches!(call, Call::Propose(_)) && matches!(outcome(), Some(MetaAnswer::Conflict(_)))
+}
+
 fn out_of_time(effect_unknown: bool) -> Status {
     if effect_unknown {
         Status::deadline_exceeded("the meta group did not answer in time: the outcome is not known")
     } else {
         Status::unavailable("the meta group has no leader: nothing was proposed")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by the simulation, seed 285 of a build: a change whose first try had been lost was answered as refused.
+    #[test]
+    fn after_an_attempt_without_an_answer_nothing_is_called_undone() {
+        for status in [Status::failed_precondition("no leader"), Status::unavailable("closed")] {
+            let code = status.code();
+            assert_eq!(ended(false, status.clone()).code(), code);
+            let ended = ended(true, status);
+            assert!(matches!(failure_there(ended), Failure::Unknown), "and the node that passed it on knows");
+        }
+        let answer = |answer| Bytes::from(MetaOutcome { answer: Some(answer) }.encode_to_vec());
+        let conflict = answer(MetaAnswer::Conflict(Default::default()));
+        assert!(is_conflict(&Call::Propose(Bytes::new()), &conflict));
+        assert!(!is_conflict(&Call::Propose(Bytes::new()), &answer(MetaAnswer::Done(true))));
+        assert!(!is_conflict(&Call::Read, &conflict));
     }
 }

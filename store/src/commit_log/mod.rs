@@ -27,7 +27,7 @@ mod writer;
 mod zero_ahead;
 
 use std::io::{Error, ErrorKind, Result};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
@@ -40,6 +40,8 @@ pub use crate::frame::EntryKind;
 pub use options::{CommitLogOptions, Durability};
 pub use vote::VOTE_BYTES_MAX;
 
+use crate::io::Io;
+use manifest::Manifest;
 use queue::Work;
 use state::Shared;
 use writer::Writer;
@@ -155,6 +157,35 @@ struct Handle {
     driven: Option<Mutex<Writer>>,
 }
 
+/// What [`cut_damage`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cut {
+    /// The last entry of the log as it is now; `None` when it is empty.
+    pub last: Option<EntryId>,
+    /// Bytes that were cut off its end.
+    pub bytes: u64,
+}
+
+/// Cuts a log that has lost entries which were committed where the loss begins, so that it opens again. The replica then
+/// has less than it has acknowledged: only for who knows that the other replicas have it all. Nothing is done to a log
+/// that opens without it. `segment_bytes_max` of the options is that of the log.
+///
+/// # Errors
+/// [`OpenError`], also for damage that is not at the end.
+pub fn cut_damage(options: CommitLogOptions) -> std::result::Result<Cut, OpenError> {
+    let cutting = CommitLogOptions { cut_damage: true, io_thread: false, ..options };
+    let (_, _, recovered) = recovery::open(cutting)?;
+    Ok(Cut { last: recovered.last, bytes: recovered.torn_bytes })
+}
+
+/// Bytes of the segments of the log in `dir`; `None` when there is none.
+///
+/// # Errors
+/// [`OpenError`] when its manifest is damaged or cannot be read.
+pub fn segment_bytes(io: &dyn Io, dir: &Path) -> std::result::Result<Option<u64>, OpenError> {
+    Ok(Manifest::load(io, dir)?.map(|manifest| manifest.segment_bytes))
+}
+
 impl CommitLog {
     /// Opens the log in `options.dir`, makes it when there is none, and repairs what a crash left: a torn tail is cut.
     ///
@@ -202,7 +233,7 @@ impl CommitLog {
     }
 
     /// Notes what is committed, so that a restart can apply it at once. A hint: written now and then, never synced, and
-    /// never read back beyond the durable end of the log.
+    /// never beyond the durable end of the log, so that a log which ends before it has lost entries ([`OpenError::Damaged`]).
     pub fn save_committed(&self, committed: EntryId) {
         self.0.shared.save_committed(committed);
     }

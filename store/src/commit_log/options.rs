@@ -43,6 +43,9 @@ pub struct CommitLogOptions {
     /// Whether the log has an IO thread. Without, nothing is written until [`crate::CommitLog::drive`] is called, on the
     /// thread that calls it: for tests and simulation.
     pub io_thread: bool,
+    /// Whether a log that has lost entries which were committed is opened all the same, cut where the loss begins. Only for
+    /// who knows that the other replicas have them.
+    pub cut_damage: bool,
     /// The file system.
     pub io: Arc<dyn Io>,
 }
@@ -60,6 +63,7 @@ impl CommitLogOptions {
             durability: Durability::Fsync,
             zero_ahead_bytes: 16 << 20,
             io_thread: true,
+            cut_damage: false,
             io: Arc::new(RealIo),
         }
     }

@@ -17,6 +17,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::index::EntryIndex;
 use super::manifest::Manifest;
+use super::options::Durability;
 use super::scan::{SegmentScan, Step};
 use super::state::{Shared, State};
 use super::vote::{self, VoteFile};
@@ -43,6 +44,8 @@ struct Recovery {
     /// Where its frame ends.
     tail: u64,
     torn_bytes: u64,
+    /// What was committed and durable here at some time.
+    committed: Option<EntryId>,
 }
 
 pub(super) fn open(options: CommitLogOptions) -> Opened<(Arc<Shared>, Writer, Recovered)> {
@@ -57,10 +60,23 @@ pub(super) fn open(options: CommitLogOptions) -> Opened<(Arc<Shared>, Writer, Re
     let loaded = VoteFile::load(&*options.io, &dir)?;
     let (start, index) = (manifest.start, EntryIndex::starting_at(manifest.purged.map_or(0, |purged| purged.1 + 1)));
     let segments = BTreeMap::new();
-    let mut recovery =
-        Recovery { options, segment_dir, manifest, segments, index, last: None, tail: start, torn_bytes: 0 };
+    let mut recovery = Recovery {
+        options,
+        segment_dir,
+        manifest,
+        segments,
+        index,
+        last: None,
+        tail: start,
+        torn_bytes: 0,
+        committed: loaded.committed,
+    };
     recovery.open_segments()?;
     recovery.scan()?;
+    recovery.check_committed()?;
+    if recovery.loss().is_some() {
+        loaded.vote_file.forget_committed().map_err(failed)?;
+    }
     recovery.check_purged()?;
 
     let state = recovery.state(loaded.vote, loaded.committed);
@@ -179,6 +195,8 @@ impl Recovery {
             let before = self.tail;
             let stop = self.scan_segment(&*file, base, from, verify)?;
             if is_last {
+                // Before anything is cut.
+                self.check_committed()?;
                 self.end_segment(&*file, base, stop)?;
             } else if stop != base + segment {
                 return Err(self.damaged(stop, "a frame was expected there"));
@@ -224,7 +242,7 @@ impl Recovery {
         let Some((_, end)) = nonzero else { return Ok(()) };
         let (torn, to) = (end - from, end - base);
         if stop < segment_end {
-            if torn > self.options.torn_bytes_max() {
+            if torn > self.options.torn_bytes_max() && !self.options.cut_damage {
                 let reason = format!("a frame was expected there, and there are bytes up to {to}");
                 return Err(self.damaged(from, reason));
             }
@@ -242,6 +260,27 @@ impl Recovery {
             return Ok(());
         };
         self.end_segment(&*file, before, before + self.segment_bytes())
+    }
+
+    /// A torn write is of entries that nobody has been told about. One that was committed and is missing was damaged, and a
+    /// replica that goes on without it could elect a leader which does not have it either.
+    fn check_committed(&self) -> Opened<()> {
+        match self.loss() {
+            Some(index) if !self.options.cut_damage && self.options.durability == Durability::Fsync => {
+                let ends = self.end().map_or("is empty".to_owned(), |end| format!("ends at entry {end}"));
+                Err(self.damaged(self.tail, format!("entry {index} was stored here and committed, and the log {ends}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn end(&self) -> Option<u64> {
+        self.last.max(self.manifest.purged).map(|(_, index)| index)
+    }
+
+    /// An entry that was committed and is missing.
+    fn loss(&self) -> Option<u64> {
+        self.committed.map(|(_, index)| index).filter(|index| self.end().is_none_or(|end| end < *index))
     }
 
     fn check_purged(&self) -> Opened<()> {

@@ -86,6 +86,12 @@ impl State {
         self.index.last().or(self.purged)
     }
 
+    /// The last entry that is committed and durable here.
+    pub(super) fn committed_and_durable(&self) -> Option<EntryId> {
+        let committed = self.committed?;
+        if committed.1 < self.durable_end { Some(committed) } else { self.entry_id(self.durable_end.checked_sub(1)?) }
+    }
+
     pub(super) fn entry_id(&self, index: u64) -> Option<EntryId> {
         self.index.term(index).map(|term| (term, index)).or(self.purged.filter(|(_, purged)| *purged == index))
     }

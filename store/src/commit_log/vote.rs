@@ -191,6 +191,12 @@ impl VoteFile {
         self.write(&Slot { sequence: self.sequence, vote: Some(vote) }, [0, 1])
     }
 
+    /// Forgets the committed hint, durably.
+    pub(super) fn forget_committed(&self) -> Result<()> {
+        self.file.write_all_at(&[0; HINT_BYTES], HINT_AT)?;
+        self.file.sync_data()
+    }
+
     /// Writes the committed hint without a sync.
     pub(super) fn write_committed(&self, (term, index): EntryId) -> Result<()> {
         let mut bytes = [0; HINT_BYTES];

@@ -344,12 +344,15 @@ impl Writer {
         self.begin_midway()
     }
 
-    /// Notes what is committed; a hint, so a failure is left for the next write to find.
+    /// Notes what is committed and durable here: at the next start the log must have it. A hint, so a failure is left for the next write to find.
     fn write_hint(&mut self) {
-        let committed = self.shared.state.lock().committed;
+        let (committed, poisoned) = {
+            let state = self.shared.state.lock();
+            (state.committed_and_durable(), state.is_poisoned())
+        };
         if let Some(committed) = committed
             && self.hint_written != Some(committed)
-            && !self.shared.state.lock().is_poisoned()
+            && !poisoned
         {
             self.hint_written = Some(committed);
             if let Err(error) = self.vote_file.write_committed(committed) {

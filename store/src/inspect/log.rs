@@ -317,9 +317,8 @@ impl LogWalk {
             && self.last().is_none_or(|(_, last)| last < committed)
         {
             let (file, at) = self.place(self.tail);
-            let what =
-                format!("the log ends before entry {committed}, of which the vote file says that it is committed");
-            findings.note(file, at, what);
+            let what = format!("the log ends before entry {committed}, which was stored here and committed");
+            findings.damage(file, at, what);
         }
     }
 }

@@ -173,6 +173,8 @@ pub struct Run {
     pub now: Model,
     /// After the calls whose callback said Ok.
     pub acked: Model,
+    /// No leader takes back what is committed: scripts do not either.
+    committed: Option<u64>,
     pending: Vec<Call>,
     outcomes: Arc<Mutex<Vec<bool>>>,
     term: u64,
@@ -182,13 +184,14 @@ impl Run {
     pub fn new(io: FaultyIo, segment: u64, write: u64) -> Run {
         let (now, acked) = (Model::default(), Model::default());
         let outcomes = Arc::default();
-        Run { io, log: None, segment, write, now, acked, pending: Vec::new(), outcomes, term: 1 }
+        Run { io, log: None, segment, write, now, acked, committed: None, pending: Vec::new(), outcomes, term: 1 }
     }
 
     pub fn open(&mut self) -> Result<Recovered, OpenError> {
         self.log = None;
         let (log, recovered) = CommitLog::open(options(&self.io, self.segment, self.write))?;
         self.log = Some(log);
+        self.committed = recovered.committed.map(|(_, index)| index);
         Ok(recovered)
     }
 
@@ -212,6 +215,7 @@ impl Run {
             }
             Op::Committed => {
                 self.now.last().into_iter().for_each(|last| log.save_committed(last));
+                self.committed = self.now.last().map(|(_, index)| index);
                 return true;
             }
             Op::Append(lens) => {
@@ -219,7 +223,10 @@ impl Run {
                 let entries = (first..).zip(lens).map(|(index, len)| (self.term, index, *len)).collect();
                 Call::Append(entries)
             }
-            Op::Truncate(count) => Call::Truncate(*count.min(&self.now.entries.len())),
+            Op::Truncate(count) => {
+                let free = self.now.entries.iter().filter(|entry| self.committed.is_none_or(|index| entry.1 > index));
+                Call::Truncate(*count.min(&free.count()))
+            }
             Op::Vote(vote) => Call::Vote(*vote),
             Op::Purge(count) => Call::Purge(*count.min(&self.now.entries.len())),
             Op::Reset(count) => {

@@ -76,6 +76,7 @@ async fn folders_of_a_stopped_cluster_are_intact_and_equal_and_damage_is_named()
     assert_eq!(files(Path::new(&folders[0])), before, "nothing was changed, no file was made");
 
     flips_are_found(&raftmq, &folders[0], &before);
+    a_cut_replica_gets_everything_again(&raftmq, &folders);
     assert_eq!(raftmq.run(&["store", "verify", &folders[0], "--group", "broker-9"]).code, 4);
     let foreign = raftmq.run(&["store", "verify", raftmq.dir().to_str().expect("path")]);
     assert_eq!((foreign.code, foreign.stderr.contains("DIR/node-N/data")), (2, true), "{}", foreign.stderr);
@@ -114,6 +115,39 @@ fn every_message_is_dumped(raftmq: &Raftmq, sent: &Sent, folder: &str) {
     }
     let two = dump(&["--from", "1", "--to", "9", "--limit", "2"]);
     assert_eq!(two.lines().filter(|line| line.starts_with("broker-1 ")).count(), 2, "{two}");
+}
+
+/// Rot in an entry that was committed: the log is cut by hand, and the others fill it in.
+fn a_cut_replica_gets_everything_again(raftmq: &Raftmq, folders: &[String]) {
+    let folder = &folders[1];
+    let entries = raftmq.run(&["store", "dump", folder, "--group", "broker-1", "-o", "json"]).ok().stdout;
+    let entries: Vec<Value> = entries.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let victim = &entries[entries.len() - 5];
+    let (file, at) = (victim["file"].as_str().expect("file"), victim["at"].as_u64().expect("at"));
+    flip(Path::new(file), at + 30);
+    let cut = ["store", "cut", folder, "--group", "broker-1"];
+    assert_eq!(raftmq.run(&cut).code, 2, "without a word about the others");
+    let done = raftmq.json(&[&cut[..], &["--others-are-in-sync"]].concat());
+    assert_eq!(done["last"].as_u64(), victim["index"].as_u64().map(|index| index - 1), "{done}");
+    assert!(done["state_removed"] == true && done["cut_bytes"].as_u64() > Some(0), "{done}");
+    raftmq.run(&["store", "verify", folder]).ok();
+    for node in ["1", "2", "3"] {
+        raftmq.run(&["playground", "start", node]).ok();
+    }
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        let status = raftmq.json(&["cluster", "status"]);
+        let replicas = group(&status, "broker-1")["replicas"].as_array().cloned().unwrap_or_default();
+        let equal = replicas.windows(2).all(|two| two[0]["applied"] == two[1]["applied"]);
+        if replicas.len() == 3 && equal && replicas[0]["applied"].as_u64() > victim["index"].as_u64() {
+            break;
+        }
+        assert!(std::time::Instant::now() < until, "{status}");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    raftmq.run(&["playground", "stop"]).ok();
+    digests_are_equal(raftmq, folders);
+    folders.iter().for_each(|folder| drop(raftmq.run(&["store", "verify", folder]).ok()));
 }
 
 fn flips_are_found(raftmq: &Raftmq, folder: &str, before: &BTreeMap<PathBuf, (usize, u32)>) {

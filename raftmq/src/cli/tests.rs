@@ -34,6 +34,7 @@ fn every_documented_line_parses() {
         "raftmq raft transfer broker-1 --to 2",
         "raftmq store verify node-1/data -o json",
         "raftmq store dump node-1/data --group broker-1 --from 5 --to 9 --limit 2 --body",
+        "raftmq store cut node-1/data --group broker-1 --others-are-in-sync",
         "raftmq store stats node-1/data --group namesrv --from 0 --at 9",
         "raftmq playground --nodes 3 --data d --port 9081 --groups 3 --detach",
         "raftmq playground",

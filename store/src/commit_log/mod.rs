@@ -178,12 +178,15 @@ pub fn cut_damage(options: CommitLogOptions) -> std::result::Result<Cut, OpenErr
     Ok(Cut { last: recovered.last, bytes: recovered.torn_bytes })
 }
 
-/// Bytes of the segments of the log in `dir`; `None` when there is none.
+/// Bytes of the segments of the log in `dir`, and the last entry that was purged from it; `None` when there is no log.
 ///
 /// # Errors
 /// [`OpenError`] when its manifest is damaged or cannot be read.
-pub fn segment_bytes(io: &dyn Io, dir: &Path) -> std::result::Result<Option<u64>, OpenError> {
-    Ok(Manifest::load(io, dir)?.map(|manifest| manifest.segment_bytes))
+pub fn segment_bytes_and_purged(
+    io: &dyn Io,
+    dir: &Path,
+) -> std::result::Result<Option<(u64, Option<EntryId>)>, OpenError> {
+    Ok(Manifest::load(io, dir)?.map(|manifest| (manifest.segment_bytes, manifest.purged)))
 }
 
 impl CommitLog {

@@ -133,7 +133,7 @@ impl ConsumeQueues {
         let places: Vec<Place> = self.queues.read().keys().copied().collect();
         for (topic, queue) in places {
             if !topics.contains(&topic) {
-                self.remove_topic(topic);
+                self.drop_unknown(topic)?;
             } else if !known.contains_key(&(topic, queue)) {
                 self.truncate(topic, queue, QueueOffset(0))?;
             }
@@ -255,6 +255,14 @@ impl ConsumeQueues {
         if queues.len() < count {
             self.removed.lock().since_sync.push(self.dir.join(topic.to_string()));
         }
+    }
+
+    /// Drops a topic that the durable checkpoint does not know, files and all, before the replay makes it again: the name
+    /// of its folder is its own.
+    fn drop_unknown(&self, topic: TopicUid) -> Result<()> {
+        self.queues.write().retain(|(uid, _), _| *uid != topic);
+        let result = self.io.remove_dir_all(&self.dir.join(topic.to_string()));
+        self.final_if_failed(result.and_then(|()| self.io.sync_dir(&self.dir)))
     }
 
     /// All queues, by topic uid and queue id.

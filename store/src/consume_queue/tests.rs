@@ -203,6 +203,22 @@ fn restore_drops_what_the_checkpoint_does_not_know() {
 }
 
 #[test]
+fn a_topic_that_is_younger_than_the_checkpoint_keeps_its_queue_when_the_log_is_replayed() {
+    let io = FaultyIo::new();
+    let queues = open(&io);
+    fill(&queues, 0, 5);
+    queues.sync().unwrap();
+    // Killed before the state's first checkpoint: the replay appends everything again.
+    let queues = open(&io);
+    queues.restore([]).unwrap();
+    fill(&queues, 0, 7);
+    (0..3).for_each(|_| queues.sync().unwrap());
+    let queues = open(&io);
+    queues.restore([(TOPIC, QUEUE, QueueOffset(7))]).unwrap();
+    assert_eq!(queues.read(TOPIC, QUEUE, QueueOffset(0), 10).unwrap().len(), 7);
+}
+
+#[test]
 fn records_are_found_by_where_they_lie() {
     let queues = open(&FaultyIo::new());
     fill(&queues, 0, 3000);

@@ -125,6 +125,11 @@ impl Group {
         Group { id, name: format!("broker-{id}"), folder, dir }
     }
 
+    /// Folders of what is made from the log: the state, the ConsumeQueues.
+    pub(super) fn derived(&self) -> Vec<PathBuf> {
+        [Some(self.dir.join("state")), self.folder.queues.clone()].into_iter().flatten().collect()
+    }
+
     /// What the group's state says, read as a whole. `None` while there is no state, or when it is damaged.
     pub(super) fn checkpoint(&self, io: &dyn Io, findings: &mut Findings) -> Option<Checkpoint> {
         let dir = self.dir.join("state");

@@ -1,5 +1,6 @@
-//! `raftmq store`: look at the data folder of a node that does not run. Nothing in it is changed.
+//! `raftmq store`: look at the data folder of a node that does not run. Nothing in it is changed, but by `cut`.
 
+mod cut;
 mod dump;
 mod folder;
 mod stats;
@@ -17,6 +18,8 @@ pub(crate) enum StoreCommand {
     Verify(FolderArgs),
     /// Print the entries of the logs, in order.
     Dump(dump::DumpArgs),
+    /// Cut a log where it has lost committed entries, so that the node starts and gets them from the others.
+    Cut(cut::CutArgs),
     /// Print counts of the logs, and a digest with which replicas can be compared.
     Stats(stats::StatsArgs),
 }
@@ -36,6 +39,7 @@ pub(crate) struct FolderArgs {
 pub(crate) fn run(global: &Global, command: &StoreCommand) -> Result<(), Failure> {
     match command {
         StoreCommand::Verify(args) => verify::run(global, args),
+        StoreCommand::Cut(args) => cut::run(global, args),
         StoreCommand::Dump(args) => dump::run(global, args),
         StoreCommand::Stats(args) => stats::run(global, args),
     }

@@ -5,7 +5,7 @@ mod support;
 
 use proptest::prelude::*;
 use raftmq_store::inspect::{
-    Contents, Findings, GroupFolder, GroupReport, LogStats, LogWalk, ReadOnlyIo, Severity, verify,
+    Contents, Finding, Findings, GroupFolder, GroupReport, LogStats, LogWalk, ReadOnlyIo, Severity, verify,
 };
 use raftmq_store::segment::segment_name;
 use raftmq_store::{FaultyIo, Io, OpenMode, RealIo};
@@ -177,6 +177,18 @@ fn a_torn_tail_is_a_note_and_a_damaged_entry_before_another_is_not() {
     let found = &findings.list()[0];
     assert_eq!((&found.file, found.at), (&file, at), "{found}");
     assert!(found.what.contains(&format!("entry {index} does not match its checksum")), "{found}");
+}
+
+#[test]
+fn a_committed_entry_that_is_missing_at_the_end_is_damage() {
+    let (io, _) = faulty();
+    let mut run = Run::new(io.clone(), SHAPE.0, SHAPE.1);
+    run.run(&[Op::Append(vec![700; 12]), Op::Drive, Op::Committed, Op::Vote(1), Op::Drive]);
+    let (_, file, at, bytes) = frames(&io).last().unwrap().clone();
+    io.rot(&file, at + bytes - 1, 1).unwrap();
+    let (_, findings) = look_at_log(&io);
+    let lost = |finding: &Finding| finding.severity == Severity::Damage && finding.what.contains("entry 11");
+    assert!(findings.list().iter().any(lost), "{:?}", findings.list());
 }
 
 #[test]

@@ -54,10 +54,7 @@ impl Operator {
             return;
         }
         self.next_us = world.now_us() + self.chance.random_range(PAUSE_MS) * 1_000;
-        let Some(machine) = world.machines.values().filter(|machine| machine.is_up()).choose(&mut self.chance) else {
-            return;
-        };
-        let Some(meta) = machine.slot.lock().running.as_ref().map(|running| Arc::clone(&running.meta)) else { return };
+        let Some((machine, meta)) = world.somebody(&mut self.chance) else { return };
         let topics = Arc::clone(&self.topics);
         let mut known = lock(&topics);
         let old = known.iter().filter(|(_, made)| made.created == Fate::Done && made.deleted.is_none());

@@ -10,7 +10,6 @@ use raftmq_broker::meta_client::{MetaClient, MetaError};
 use raftmq_model::config::ConsumerGroupConfig;
 use raftmq_model::meta::{MetaAnswer, MetaOp};
 use rand::rngs::StdRng;
-use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -62,10 +61,7 @@ impl Registers {
             return;
         }
         self.next_us = world.now_us() + self.chance.random_range(PAUSE_MS) * 1_000;
-        let Some(machine) = world.machines.values().filter(|machine| machine.is_up()).choose(&mut self.chance) else {
-            return;
-        };
-        let Some(meta) = machine.slot.lock().running.as_ref().map(|running| Arc::clone(&running.meta)) else { return };
+        let Some((machine, meta)) = world.somebody(&mut self.chance) else { return };
         let (mut book, shared) = (lock(&self.book), Arc::clone(&self.book));
         let Some(current) = book.current.as_mut().filter(|current| current.left_count > 0) else {
             self.made_count += 1;

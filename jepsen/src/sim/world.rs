@@ -6,10 +6,13 @@ use super::invariants::{Invariants, Look};
 use super::net::{Host, LATENCY_US_MIN, Net};
 use super::plan::{Event, Fault, Whom};
 use anyhow::Result;
+use raftmq_broker::meta_client::MetaClient;
 use raftmq_store::testing::Fault as DiskFault;
 use rand::rngs::StdRng;
+use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -182,6 +185,13 @@ impl World {
             let leads = replica.leadership().borrow().leader.is_some_and(|leader| leader.0 == machine.id);
             leads.then_some(machine.id)
         })
+    }
+
+    /// A node that is up, and the way to the metadata from there; `None` when there is none, or it still starts.
+    pub(super) fn somebody(&self, chance: &mut StdRng) -> Option<(&Machine, Arc<MetaClient>)> {
+        let machine = self.machines.values().filter(|machine| machine.is_up()).choose(chance)?;
+        let meta = machine.slot.lock().running.as_ref().map(|running| Arc::clone(&running.meta))?;
+        Some((machine, meta))
     }
 
     /// Looks at what runs on each node; `None` for nodes that are down or start.

@@ -344,7 +344,8 @@ impl Writer {
         self.begin_midway()
     }
 
-    /// Notes what is committed and durable here: at the next start the log must have it. A hint, so a failure is left for the next write to find.
+    /// Notes what is committed and durable here: at the next start the log must have it. A hint, so a failure is left for
+    /// the next write to find.
     fn write_hint(&mut self) {
         let (committed, poisoned) = {
             let state = self.shared.state.lock();

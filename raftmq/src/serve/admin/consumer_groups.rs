@@ -31,22 +31,28 @@ pub(super) async fn create(born: &Born, request: CreateGroupRequest) -> Result<G
     }
     let attempts_max = if attempts_max == 0 { ATTEMPTS_MAX_DEFAULT } else { attempts_max };
     let wanted = ConsumerGroupConfig { name, fifo, attempts_max, consume_enabled: true, ..Default::default() };
-    decide(born, MetaOp::CreateConsumerGroup(wanted)).await
+    let deadline = change_deadline();
+    let decided = born.meta.propose(MetaOp::CreateConsumerGroup(wanted), deadline).await;
+    take(born, decided, deadline).await
 }
 
 /// Changes what the request names, if the group has the version that it names; without one, on top of whatever others change
 /// at the same time.
 pub(super) async fn alter(born: &Born, request: AlterGroupRequest) -> Result<Group, Status> {
+    let deadline = change_deadline();
     let mut known = find(born, &request.name)?.as_ref().clone();
     known.version = request.version.unwrap_or(known.version);
+    let mut decided = born.meta.propose(altered(&known, &request), deadline).await;
     for _ in 1..ALTER_COUNT_MAX {
-        match decide_once(born, altered(&known, &request)).await {
-            // This node's copy was behind.
-            Err(MetaError::Conflict(now)) if request.version.is_none() => known = *now,
-            decided => return take(born, decided.map_err(meta_status)?).await,
+        // Without a version: this node's copy was behind.
+        let Err(MetaError::Conflict(now)) = &decided else { break };
+        if request.version.is_some() {
+            break;
         }
+        known = now.as_ref().clone();
+        decided = born.meta.propose(altered(&known, &request), deadline).await;
     }
-    decide(born, altered(&known, &request)).await
+    take(born, decided, deadline).await
 }
 
 fn altered(known: &ConsumerGroupConfig, request: &AlterGroupRequest) -> MetaOp {
@@ -58,19 +64,11 @@ fn altered(known: &ConsumerGroupConfig, request: &AlterGroupRequest) -> MetaOp {
     })
 }
 
-async fn decide(born: &Born, op: MetaOp) -> Result<Group, Status> {
-    take(born, decide_once(born, op).await.map_err(meta_status)?).await
-}
-
-async fn decide_once(born: &Born, op: MetaOp) -> Result<MetaAnswer, MetaError> {
-    born.meta.propose(op, change_deadline()).await
-}
-
 /// Tells the broker groups what was decided.
-async fn take(born: &Born, answer: MetaAnswer) -> Result<Group, Status> {
-    match answer {
+async fn take(born: &Born, decided: Result<MetaAnswer, MetaError>, deadline: Instant) -> Result<Group, Status> {
+    match decided.map_err(meta_status)? {
         MetaAnswer::ConsumerGroup(group) => {
-            put_consumer_group(born, &group, change_deadline()).await?;
+            put_consumer_group(born, &group, deadline).await?;
             Ok(view(&group))
         }
         other => Err(Status::internal(format!("the meta group answered {other:?}"))),

@@ -2,7 +2,7 @@
 //! grow.
 
 use super::Verdict;
-use super::linearizable::{Specification, Timed, is_linearizable};
+use super::linearizable::{Specification, Timed, TooLarge, is_linearizable};
 use crate::history::{Answer, Call, Change, Event, Phase};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,17 +19,20 @@ pub struct Report {
     pub unknown: usize,
     /// Changes that were refused since the version was another one.
     pub conflicts: usize,
-    /// Registers whose history is not linearizable, or too long to tell; with that history.
+    /// Registers whose search grew too large: they prove nothing.
+    pub undecided: usize,
+    /// Registers whose history is not linearizable; with that history.
     pub broken: Vec<String>,
 }
 
 impl Report {
-    /// Valid when something was answered and nothing was broken.
+    /// Valid when something was answered, at least one register was decided, and none was broken.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         match self {
             Report { broken, .. } if !broken.is_empty() => Verdict::Invalid,
             Report { answered: 0, .. } => Verdict::Undecided,
+            Report { registers, undecided, .. } if registers == undecided => Verdict::Undecided,
             _ => Verdict::Valid,
         }
     }
@@ -37,9 +40,12 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { registers, answered, unknown, conflicts, broken } = self;
+        let Report { registers, answered, unknown, conflicts, undecided, broken } = self;
         writeln!(f, "metadata registers: {}", self.verdict())?;
-        writeln!(f, "  {registers} of them, {answered} answers, {conflicts} conflicts, {unknown} unknown")?;
+        writeln!(
+            f,
+            "  {registers} of them, {answered} answers, {conflicts} conflicts, {unknown} unknown; {undecided} not decided"
+        )?;
         broken.iter().try_for_each(|name| writeln!(f, "  not linearizable: {name}"))
     }
 }
@@ -143,8 +149,10 @@ pub fn check(events: &[Event]) -> Report {
                 None => report.unknown += 1,
             }
         }
-        if is_linearizable::<Register>(first, &operations) != Ok(true) {
-            report.broken.push(told(name, first, &operations));
+        match is_linearizable::<Register>(first, &operations) {
+            Ok(true) => {}
+            Ok(false) => report.broken.push(told(name, first, &operations)),
+            Err(TooLarge) => report.undecided += 1,
         }
     }
     report

@@ -1,17 +1,20 @@
 //! Routes, as clients of each SDK are told them: never "there is no such topic" for one that exists, never an address that is
-//! none of the cluster's, and never another list of addresses while the nodes of the cluster are the same, but for the SDK
-//! whose lanes have one address each, of nodes that live.
+//! none of the cluster's, and never another list of addresses while the nodes of the cluster are the same. A lane of one
+//! address may go away and come back with its node; its name stays that node's.
 
 use super::Verdict;
 use crate::history::{Answer, Call, Event, Phase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Its lanes go away while their node is dead; those of the others stay.
+/// Each of its lanes has one address.
 const LANES_OF_ONE: &str = "NODE_JS";
 /// What the API says of a topic that does not exist.
 const NOT_FOUND: &str = "404";
 const EXAMPLES_COUNT_MAX: usize = 5;
+
+/// Addresses by the name of their lane.
+type Lanes = BTreeMap<String, Vec<String>>;
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,7 +55,7 @@ impl fmt::Display for Report {
 pub fn check(events: &[Event], addresses: &BTreeSet<String>) -> Report {
     let mut report = Report::default();
     let mut asked: BTreeMap<u64, &str> = BTreeMap::new();
-    let mut known: BTreeMap<&str, &BTreeMap<String, Vec<String>>> = BTreeMap::new();
+    let mut known: BTreeMap<&str, Lanes> = BTreeMap::new();
     for event in events {
         match &event.phase {
             Phase::Invoke { call: Call::Route { language } } => {
@@ -62,10 +65,8 @@ pub fn check(events: &[Event], addresses: &BTreeSet<String>) -> Report {
                 report.answered += 1;
                 let Some(language) = asked.remove(&event.op) else { continue };
                 report.wrong.extend(objection(language, lanes, addresses));
-                let before = known.insert(language, lanes);
-                if language != LANES_OF_ONE && before.is_some_and(|before| before != lanes) {
-                    report.wrong.push(format!("{language}: the lanes changed to {lanes:?}"));
-                }
+                report.wrong.extend(change(language, lanes, known.get(language)));
+                known.entry(language).or_default().extend(lanes.clone());
             }
             Phase::Fail { error } => {
                 report.refused += 1;
@@ -80,7 +81,18 @@ pub fn check(events: &[Event], addresses: &BTreeSet<String>) -> Report {
     report
 }
 
-fn objection(language: &str, lanes: &BTreeMap<String, Vec<String>>, addresses: &BTreeSet<String>) -> Option<String> {
+/// What differs from the lanes that were `known` before.
+fn change(language: &str, lanes: &Lanes, known: Option<&Lanes>) -> Option<String> {
+    let known = known?;
+    let gone = known.iter().find(|(name, addresses)| addresses.len() > 1 && !lanes.contains_key(*name));
+    let other = lanes.iter().find(|(name, addresses)| match known.get(*name) {
+        Some(before) => before != *addresses,
+        None => addresses.len() > 1,
+    });
+    gone.or(other).map(|(name, _)| format!("{language}: lane {name} of {known:?} is another one in {lanes:?}"))
+}
+
+fn objection(language: &str, lanes: &Lanes, addresses: &BTreeSet<String>) -> Option<String> {
     let told: Vec<&String> = lanes.values().flatten().collect();
     if told.is_empty() {
         return Some(format!("{language}: a route without an address"));
@@ -116,6 +128,13 @@ mod tests {
         assert_eq!(judge([route(1, "JAVA", both), route(2, "JAVA", both)]).verdict(), Verdict::Valid);
         let fewer = judge([route(1, "JAVA", both), route(2, "JAVA", &both[..1])]);
         assert_eq!(fewer.verdict(), Verdict::Invalid, "{fewer}");
+        let more = judge([route(1, "JAVA", &both[..1]), route(2, "JAVA", both)]);
+        assert_eq!(more.verdict(), Verdict::Invalid, "{more}");
+        let suffixes: &[(&str, &[&str])] = &[("l1", &["a:1", "b:1"]), ("l2", &["b:1"])];
+        let comes_and_goes = [(1, 2), (2, 1), (3, 2)].map(|(op, count)| route(op, "PYTHON", &suffixes[..count]));
+        assert_eq!(judge(comes_and_goes).verdict(), Verdict::Valid);
+        let moved: &[(&str, &[&str])] = &[("l1", &["a:1", "b:1"]), ("l2", &["a:1"])];
+        assert_eq!(judge([route(1, "PYTHON", suffixes), route(2, "PYTHON", moved)]).verdict(), Verdict::Invalid);
         let one: &[(&str, &[&str])] = &[("l1", &["a:1"]), ("l2", &["b:1"])];
         assert_eq!(judge([route(1, LANES_OF_ONE, one), route(2, LANES_OF_ONE, &one[1..])]).verdict(), Verdict::Valid);
         assert_eq!(judge([route(1, LANES_OF_ONE, both)]).verdict(), Verdict::Invalid);

@@ -3,6 +3,7 @@
 use crate::meta_client::MetaClient;
 use raftmq_model::clock::Clock;
 use raftmq_model::ids::{GroupId, NodeId};
+use raftmq_model::machine::Limits;
 use raftmq_raft::RaftNode;
 use raftmq_store::state::{RocksState, StateStore};
 use raftmq_store::{Durability, Io};
@@ -47,6 +48,10 @@ pub struct BrokerOptions {
     pub open_state: OpenState,
     /// CommitLog segments are this big.
     pub segment_bytes_max: u64,
+    /// Messages are kept this long, in milliseconds of log time; 0: for ever.
+    pub retention_ms: u64,
+    /// Bytes of a group's log that are kept, and up to a segment and a sixteenth more; 0: no bound.
+    pub retention_bytes_max: u64,
     /// What an acknowledgement means for this node's disk.
     pub durability: Durability,
     /// Create a topic at the first send to it.
@@ -57,6 +62,8 @@ pub struct BrokerOptions {
     pub topic_queue_count: u32,
     /// Written into records as the host that stored them.
     pub store_host: SocketAddr,
+    /// Bounds of the group's state. They are part of the replicated rules: the same on every node, always.
+    pub rules: Limits,
     /// Bounds that operators rarely touch.
     pub limits: BrokerLimits,
 }
@@ -84,6 +91,8 @@ pub struct BrokerLimits {
     pub checkpoint_entries: u64,
     /// ... or when something waited this long.
     pub checkpoint_interval_ms: u64,
+    /// How often a leader looks for what is to be forgotten.
+    pub retention_check_ms: u64,
     /// Commands of this node that wait for, or travel to, one group's remote leader, in bytes.
     pub forward_bytes_max: usize,
     /// Bytes of commands in one forwarded request (one larger command goes alone).
@@ -107,6 +116,7 @@ impl Default for BrokerLimits {
             checkpoint_bytes: 16 * MIB,
             checkpoint_entries: 200_000,
             checkpoint_interval_ms: 5_000,
+            retention_check_ms: 10_000,
             forward_bytes_max: 32 * MIB,
             forward_request_bytes_max: 256 * KIB,
             forward_requests_count_max: 8,

@@ -20,3 +20,4 @@ pub mod planted;
 mod reader;
 pub mod receipt;
 pub mod record;
+pub mod retention;

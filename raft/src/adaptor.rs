@@ -64,7 +64,7 @@ impl Adaptor {
             log.expect_restart_at(PhysicalOffset(next_offset));
         }
         let applied_term = watch::Sender::new(books.applied.map_or(0, |id| id.leader_id.term));
-        Ok(Adaptor {
+        let mut adaptor = Adaptor {
             group,
             machine: Mutex::new(machine),
             durable: log.durable(),
@@ -75,7 +75,18 @@ impl Adaptor {
             prepared: None,
             applied_term,
             fatal,
-        })
+        };
+        if let Some(index) = adaptor.log_begins_behind() {
+            let kept = adaptor.take_kept_snapshot(index)?;
+            *adaptor.snapshot.lock() = kept;
+        }
+        Ok(adaptor)
+    }
+
+    /// The entry that the log begins behind, or will when an installed snapshot has taken its effect on it.
+    fn log_begins_behind(&self) -> Option<u64> {
+        let installed = self.books.installed_next_offset.and(self.books.applied).map(|id| id.index);
+        installed.or_else(|| self.log.purged().map(|(_, index)| index))
     }
 
     /// An adaptor that does not wait for the log: for the storage test suite, which applies entries that no log has.
@@ -149,7 +160,8 @@ impl Adaptor {
             run.bytes += payload_bytes(&entry);
             let outcomes = self.apply_one(entry)?;
             run.answers.extend(responder.map(|responder| (responder, outcomes)));
-            if run.entries_count >= RUN_ENTRIES_MAX || run.bytes >= RUN_BYTES_MAX {
+            let ends = self.machine.get_mut().ends_run();
+            if ends || run.entries_count >= RUN_ENTRIES_MAX || run.bytes >= RUN_BYTES_MAX {
                 self.end_run(&mut run)?;
                 tokio::task::yield_now().await;
             }
@@ -164,6 +176,25 @@ impl Adaptor {
         let covers = snapshot.meta.last_log_id;
         self.prepared = Some(snapshot);
         Ok(covers)
+    }
+
+    /// As [`Adaptor::prepare_snapshot`] with the snapshot that the machine kept behind the entry at `index`.
+    pub(crate) fn prepare_kept_snapshot(&mut self, index: u64) -> io::Result<Option<LogId>> {
+        let snapshot = self.take_kept_snapshot(index)?;
+        let covers = snapshot.as_ref().and_then(|snapshot| snapshot.meta.last_log_id);
+        self.prepared = snapshot;
+        Ok(covers)
+    }
+
+    fn take_kept_snapshot(&mut self, index: u64) -> io::Result<Option<Snapshot>> {
+        let Some(kept) = self.machine.get_mut().kept_snapshot(index)? else { return Ok(None) };
+        let books = Bookkeeping::decode(kept.bookkeeping)?;
+        if books.applied.map(|id| id.index) != Some(index) {
+            return Err(damaged(&format!("the snapshot behind entry {index} says that it holds {:?}", books.applied)));
+        }
+        let next_offset = self.log.offset_after(index)?;
+        let meta = SnapshotMeta { last_log_id: books.applied, last_membership: books.membership };
+        Ok(Some(Snapshot { meta, snapshot: wrap_snapshot(next_offset.0, &kept.data) }))
     }
 
     /// The state as of now; taken between two applies, so it is one moment of the log.

@@ -1,5 +1,6 @@
 //! A replica of a group, for those who propose and ask.
 
+use crate::adaptor::Adaptor;
 use crate::early_election::Alarms;
 use crate::errors::{CompactError, InitializeError, ProposeError, TransferError};
 use crate::leadership::Leadership;
@@ -8,7 +9,7 @@ use crate::peers::PeerState;
 use crate::proposer::Proposer;
 use crate::status::{self, GroupStatus};
 use crate::transfer::Transfer;
-use crate::types::Raft;
+use crate::types::{LogId, Raft};
 use bytes::Bytes;
 use openraft::ReadPolicy;
 use openraft::async_runtime::WatchReceiver;
@@ -138,7 +139,32 @@ impl Group {
         let raft = &self.0.raft;
         let prepared = raft.with_state_machine(|adaptor| Box::pin(async move { adaptor.prepare_snapshot() })).await;
         let covers = prepared.map_err(|_| CompactError::Stopped)?.map_err(CompactError::NoSnapshot)?;
-        let covers = covers.ok_or(CompactError::NothingApplied)?;
+        self.forget(covers.ok_or(CompactError::NothingApplied)?).await
+    }
+
+    /// Forgets the log up to the entry at `index`, on this replica only, of which its machine keeps a snapshot: a replica that
+    /// needs what was forgotten gets that. Nothing to do when the log begins behind it already.
+    ///
+    /// # Errors
+    /// See [`CompactError`].
+    pub async fn purge_upto(&self, index: u64) -> Result<(), CompactError> {
+        if self.0.log.purged().is_some_and(|(_, purged)| purged >= index) {
+            return Ok(());
+        }
+        let prepare = move |adaptor: &mut Adaptor| adaptor.prepare_kept_snapshot(index);
+        let raft = &self.0.raft;
+        let prepared = raft.with_state_machine(move |adaptor| Box::pin(async move { prepare(adaptor) })).await;
+        let covers = prepared.map_err(|_| CompactError::Stopped)?.map_err(CompactError::NoSnapshot)?;
+        let covers = covers.ok_or_else(|| {
+            let what = format!("there is none behind entry {index}");
+            CompactError::NoSnapshot(std::io::Error::new(std::io::ErrorKind::NotFound, what))
+        })?;
+        self.forget(covers).await
+    }
+
+    /// Lets the Raft library take the snapshot that is prepared, and purge the log up to it.
+    async fn forget(&self, covers: LogId) -> Result<(), CompactError> {
+        let raft = &self.0.raft;
         raft.trigger().snapshot().await.map_err(|_| CompactError::Stopped)?;
         let mut metrics = raft.metrics();
         while metrics.borrow_and_update().snapshot < Some(covers) {

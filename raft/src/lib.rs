@@ -40,7 +40,7 @@ pub use fatal::FatalError;
 pub use group::Group;
 pub use identity::{PeerClientInterceptor, PeerIdentity, PeerServerInterceptor};
 pub use leadership::Leadership;
-pub use machine::{Entry, Machine};
+pub use machine::{Entry, KeptSnapshot, Machine};
 pub use network::{PeerChannel, PeerConnection, Tcp, Transport};
 pub use node::RaftNode;
 pub use offline::{StoredVote, stored_applied, stored_vote};

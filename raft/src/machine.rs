@@ -6,6 +6,15 @@ use std::io;
 /// One committed entry of the log, with the CommitLog offset of its payload.
 pub use raftmq_store::commit_log::StoredEntry as Entry;
 
+/// A snapshot that a machine kept on its own when it was behind some entry.
+#[derive(Clone, Debug)]
+pub struct KeptSnapshot {
+    /// What came with [`Machine::apply_end`] of that entry.
+    pub bookkeeping: Bytes,
+    /// What [`Machine::install`] takes.
+    pub data: Bytes,
+}
+
 /// A replicated state machine. Calls never overlap and come in log order.
 ///
 /// The machine runs on the Raft runtime: a call that blocks for more than a few milliseconds delays other groups. An
@@ -33,6 +42,19 @@ pub trait Machine: Send + 'static {
     /// # Errors
     /// When the state cannot be written.
     fn apply_end(&mut self, bookkeeping: Bytes) -> io::Result<()>;
+
+    /// Whether the run has to end with the entry that was applied last, before another one is applied.
+    fn ends_run(&self) -> bool {
+        false
+    }
+
+    /// The snapshot that the machine keeps of the state behind the entry at `index`; `None` when it keeps none.
+    ///
+    /// # Errors
+    /// When it is damaged or cannot be read.
+    fn kept_snapshot(&mut self, _index: u64) -> io::Result<Option<KeptSnapshot>> {
+        Ok(None)
+    }
 
     /// The whole state after the last applied entry, for a replica that has none. Makes this replica's own state durable
     /// up to there first: the log before it may be forgotten afterwards.

@@ -5,6 +5,7 @@
 //! - [`commit_log`]: the log of one group: append, group commit, truncate, vote, purge, recovery.
 //! - [`data_dir`]: the folder of a node: lock, format version, whose it is.
 //! - [`consume_queue`] and [`state`]: what a group derives from its committed log.
+//! - [`snapshots`]: the states that a replica keeps for others that start without the log before.
 //! - [`inspect`]: a look at all of these without changing them, for tools.
 //! - [`testing`]: an in-memory file system that loses power.
 //!
@@ -18,6 +19,7 @@ pub mod frame;
 pub mod inspect;
 pub mod io;
 pub mod segment;
+pub mod snapshots;
 pub mod state;
 pub mod testing;
 
@@ -26,4 +28,5 @@ pub use commit_log::{
 };
 pub use data_dir::{DataDir, DataDirError, Identity};
 pub use io::{Io, IoFile, OpenMode, RealIo};
+pub use snapshots::Snapshots;
 pub use testing::FaultyIo;

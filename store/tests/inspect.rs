@@ -8,7 +8,7 @@ use raftmq_store::inspect::{
     Contents, Finding, Findings, GroupFolder, GroupReport, LogStats, LogWalk, ReadOnlyIo, Severity, verify,
 };
 use raftmq_store::segment::segment_name;
-use raftmq_store::{FaultyIo, Io, OpenMode, RealIo};
+use raftmq_store::{CommitLog, FaultyIo, Io, OpenMode, RealIo, Snapshots};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use support::group::{self, SEGMENT, look, make};
@@ -32,7 +32,7 @@ fn damaged(findings: &Findings) -> Vec<PathBuf> {
 fn look_at_log(io: &FaultyIo) -> (GroupReport, Findings) {
     let mut findings = Findings::default();
     let io: Arc<dyn Io> = Arc::new(ReadOnlyIo::new(Arc::new(io.clone())));
-    let folder = GroupFolder { log: ROOT.into(), queues: None, contents: Contents::Opaque };
+    let folder = GroupFolder { log: ROOT.into(), queues: None, snapshots: None, contents: Contents::Opaque };
     let report = verify(&io, &folder, None, &mut findings);
     (report, findings)
 }
@@ -133,6 +133,37 @@ fn one_wrong_unit_is_one_finding() {
             disk.rot(&units, unit * 20 + byte, mask).unwrap();
         }
     }
+}
+
+#[test]
+fn a_purged_group_is_good_with_the_snapshot_that_its_log_begins_behind() {
+    const PURGED: u64 = 300;
+    let root = Path::new(ROOT);
+    let (disk, io) = faulty();
+    let checkpoint = make(&io, root, 2000);
+    let (log, _) = CommitLog::open(group::log_options(&io, root)).unwrap();
+    log.purge(PURGED, Box::new(|outcome| outcome.unwrap()));
+    while log.drive() {}
+    assert!(log.segments()[0].base.0 > 0, "files went");
+    drop(log);
+    let snapshots = Snapshots::new(root.join("snapshots"), Arc::clone(&io));
+    let (_, findings) = look(&io, root, &checkpoint);
+    assert_eq!(damaged(&findings), [snapshots.path(PURGED)], "{:?}", findings.list());
+
+    snapshots.write(PURGED, b"the state").unwrap();
+    let (report, findings) = look(&io, root, &checkpoint);
+    assert_eq!(findings.damages(), 0, "{:?}", findings.list());
+    assert_eq!(report.first.unwrap().1, PURGED + 1);
+    let units = report.queues.unwrap().units;
+    assert!(units >= report.messages * 8 / 10 && units < 1500, "{units} units of {} messages", report.messages);
+
+    disk.rot(&snapshots.path(PURGED), 33, 4).unwrap();
+    let (_, findings) = look(&io, root, &checkpoint);
+    assert_eq!(damaged(&findings), [snapshots.path(PURGED)], "{:?}", findings.list());
+    disk.rot(&snapshots.path(PURGED), 33, 4).unwrap();
+    // A unit of a message that is still there.
+    disk.rot(&root.join("consumequeue/7/0/00000000000000000000"), 800 * 20 + 7, 8).unwrap();
+    assert_eq!(look(&io, root, &checkpoint).1.damages(), 1);
 }
 
 #[test]

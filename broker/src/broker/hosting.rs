@@ -5,6 +5,7 @@
 //! <data>/groups/<id>/log/           CommitLog (store)
 //! <data>/groups/<id>/consumequeue/  ConsumeQueues, derived
 //! <data>/groups/<id>/state/         state store, derived
+//! <data>/groups/<id>/snapshots/     states behind entries that the log may be purged up to
 //! ```
 
 use super::{Broker, HostError};
@@ -15,10 +16,11 @@ use prost::Message;
 use raftmq_model::clock::Clock;
 use raftmq_model::ids::GroupId;
 use raftmq_model::meta::BrokerGroupRecord;
+use raftmq_model::retention::RetentionPolicy;
 use raftmq_raft::GroupOptions;
 use raftmq_store::consume_queue::ConsumeQueues;
 use raftmq_store::io::{read_file, replace_file};
-use raftmq_store::{CommitLog, CommitLogOptions};
+use raftmq_store::{CommitLog, CommitLogOptions, Snapshots};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,6 +68,12 @@ impl Broker {
             clock,
             meta: Arc::clone(&self.options.meta),
             limits: self.options.limits.clone(),
+            retention: RetentionPolicy {
+                retention_ms: self.options.retention_ms,
+                retention_bytes_max: self.options.retention_bytes_max,
+                segment_bytes: self.options.segment_bytes_max,
+            },
+            threaded: self.options.io.allows_threads(),
         })))
     }
 
@@ -88,7 +96,18 @@ impl Broker {
                 entries: options.limits.checkpoint_entries,
                 interval: Duration::from_millis(options.limits.checkpoint_interval_ms),
             };
-            let machine = MachineOptions { group, store, queues, waits, checkpoints, clock, threaded };
+            let snapshots = Snapshots::new(dir.join("snapshots"), Arc::clone(&options.io));
+            let machine = MachineOptions {
+                group,
+                rules: options.rules,
+                store,
+                queues,
+                snapshots,
+                waits,
+                checkpoints,
+                clock,
+                threaded,
+            };
             let open_log = || CommitLog::open(log).map(|(log, _)| log).map_err(io::Error::other);
             BrokerMachine::open(machine, open_log)
         };

@@ -17,6 +17,7 @@ mod planner;
 mod pop;
 mod replica;
 mod replicas;
+mod retention;
 mod wait;
 mod wait_table;
 

@@ -10,9 +10,12 @@ use crate::options::BrokerLimits;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use raftmq_model::clock::Clock;
-use raftmq_model::ids::{GroupId, NodeId};
+use raftmq_model::ids::{GroupId, NodeId, QueueId, QueueOffset, TopicUid};
+use raftmq_model::retention::RetentionPolicy;
 use raftmq_proto::forward::{Failure, failure::Kind};
 use raftmq_raft::{Group, Leadership};
+use raftmq_store::consume_queue::QueueRange;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -28,6 +31,9 @@ pub(crate) struct ReplicaOptions {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) meta: Arc<MetaClient>,
     pub(crate) limits: BrokerLimits,
+    pub(crate) retention: RetentionPolicy,
+    /// Whether files may be worked on by threads beside the runtime's.
+    pub(crate) threaded: bool,
 }
 
 /// One replica of a broker group on this node. Calls answer NOT_LEADER where another replica leads.
@@ -39,6 +45,8 @@ pub struct Replica {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) meta: Arc<MetaClient>,
     pub(super) limits: BrokerLimits,
+    pub(super) retention: RetentionPolicy,
+    pub(super) threaded: bool,
     pub(super) planner: Planner,
     pub(super) attempts: Arc<Attempts>,
     /// Rotates over the queues that a pop starts with.
@@ -58,6 +66,8 @@ impl Replica {
             clock: options.clock,
             meta: options.meta,
             limits: options.limits,
+            retention: options.retention,
+            threaded: options.threaded,
             planner: Planner::default(),
             attempts: Arc::default(),
             turn: AtomicUsize::new(0),
@@ -82,6 +92,28 @@ impl Replica {
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.view.state().digest()
+    }
+
+    /// The entry up to which everything is forgotten; 0: nothing is.
+    #[must_use]
+    pub fn purged_upto(&self) -> u64 {
+        self.view.state().purged().index
+    }
+
+    /// The queues of this group with the messages that are kept, by the applied state.
+    #[must_use]
+    pub fn queue_ranges(&self) -> Vec<QueueRange> {
+        let state = self.view.state();
+        let range = |(topic, queue, max)| QueueRange { topic, queue, min: state.queue_min(topic, queue), max };
+        state.queues().map(range).collect()
+    }
+
+    /// The stored record of a message on this replica.
+    ///
+    /// # Errors
+    /// When there is no such message here or it cannot be read.
+    pub fn stored_record(&self, topic: TopicUid, queue: QueueId, offset: QueueOffset) -> io::Result<Bytes> {
+        self.view.record(self.group.log(), topic, queue, offset, None).map(|(_, record)| record)
     }
 
     /// The first ConsumeQueue that does not end where the state says, as a sentence; they never differ.

@@ -6,6 +6,9 @@
 //!                                                                  2 write pending + bookkeeping as one batch
 //!                                                                  3 flush the state store (atomic, durable)
 //! ```
+//! Snapshots that a run asked for are written before its changes, so that a state which knows a snapshot has it; those that
+//! the state no longer knows are dropped behind it.
+//!
 //! Invariant: the state store never says more than the synced ConsumeQueues have. What is lost in a crash is applied
 //! again from the log. A failed sync or write is kept and answered to every later `take`: the group stops, and with it
 //! the process (law 8).
@@ -13,7 +16,8 @@
 use bytes::{Buf, Bytes};
 use parking_lot::{Condvar, Mutex};
 use raftmq_model::ids::TopicUid;
-use raftmq_model::machine::{Changes, Write};
+use raftmq_model::machine::{Changes, GroupState, Write};
+use raftmq_store::Snapshots;
 use raftmq_store::consume_queue::ConsumeQueues;
 use raftmq_store::state::{StateStore, WriteBatch};
 use std::collections::BTreeMap;
@@ -21,9 +25,12 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// Where Raft's bookkeeping lies in the state store: in the range that the rules leave to the runtime.
 pub(super) const BOOKKEEPING_KEY: &[u8] = &[0xF0];
+/// There while the state is an installed snapshot's and the ConsumeQueues may still be those of the state before.
+pub(super) const INSTALLED_KEY: &[u8] = &[0xF1];
 /// What each change costs beside its bytes.
 const CHANGE_OVERHEAD_BYTES: usize = 64;
 /// Apply waits for the checkpoint thread when it is this many checkpoints behind.
@@ -37,6 +44,46 @@ const BEHIND_COUNT_MAX: usize = 4;
 pub(super) struct Kept {
     pub(super) applied: u64,
     pub(super) bookkeeping: Bytes,
+}
+
+/// What one run of entries hands over.
+pub(super) struct Taken {
+    pub(super) entries: u64,
+    pub(super) kept: Kept,
+    /// Index and body of a snapshot that is to be kept.
+    pub(super) snapshot: Option<(u64, Vec<u8>)>,
+    pub(super) horizon: Horizon,
+}
+
+/// What of the log and of the snapshots a state still needs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Horizon {
+    /// The purge point.
+    purged: u64,
+    /// The first entry that a restart reads again for the stored-once window.
+    window_from: Option<u64>,
+    /// The kept snapshots.
+    points: Vec<u64>,
+}
+
+impl Horizon {
+    pub(super) fn of(state: &GroupState) -> Horizon {
+        Horizon {
+            purged: state.purged().index,
+            window_from: state.window_replay_from(),
+            points: state.snapshot_points().iter().map(|point| point.index).collect(),
+        }
+    }
+
+    /// Up to where the log can go once this state is durable: the purge point, when a restart needs nothing before it.
+    pub(super) fn released(&self) -> Option<u64> {
+        (self.purged > 0 && self.window_from.is_none_or(|from| from > self.purged)).then_some(self.purged)
+    }
+
+    /// Snapshots before the purge point are kept until the log is purged; the others that are no points were given up.
+    fn keeps(&self, snapshot: u64) -> bool {
+        snapshot <= self.purged || self.points.contains(&snapshot)
+    }
 }
 
 const KEPT_VERSION: u8 = 1;
@@ -79,7 +126,12 @@ pub(super) struct Checkpoints {
 struct Shared {
     store: Arc<dyn StateStore>,
     queues: Arc<ConsumeQueues>,
+    snapshots: Snapshots,
+    /// Where [`Horizon::released`] is told.
+    released: watch::Sender<u64>,
     bounds: CheckpointBounds,
+    /// Held by who writes to the store; taken before `pending`.
+    writing: Mutex<()>,
     pending: Mutex<Pending>,
     /// Something to look at for the thread.
     wake: Condvar,
@@ -90,6 +142,8 @@ struct Shared {
 #[derive(Default)]
 struct Pending {
     writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    snapshots: Vec<(u64, Vec<u8>)>,
+    horizon: Horizon,
     topics_removed: Vec<TopicUid>,
     kept: Option<Kept>,
     bytes: usize,
@@ -104,11 +158,15 @@ impl Checkpoints {
         name: String,
         store: Arc<dyn StateStore>,
         queues: Arc<ConsumeQueues>,
+        snapshots: Snapshots,
+        released: watch::Sender<u64>,
         bounds: CheckpointBounds,
         threaded: bool,
     ) -> io::Result<Checkpoints> {
         let (wake, taken) = (Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { store, queues, bounds, pending: Mutex::default(), wake, taken });
+        let (writing, pending) = (Mutex::default(), Mutex::default());
+        let shared = Shared { store, queues, snapshots, released, bounds, writing, pending, wake, taken };
+        let shared = Arc::new(shared);
         let run = {
             let shared = Arc::clone(&shared);
             move || shared.run()
@@ -119,7 +177,7 @@ impl Checkpoints {
 
     /// Takes the changes of one run over. Waits only when the thread is far behind; without a thread, makes the checkpoints
     /// that are due.
-    pub(super) fn take(&self, changes: &mut Changes, entries: u64, kept: Kept) -> io::Result<()> {
+    pub(super) fn take(&self, changes: &mut Changes, taken: Taken) -> io::Result<()> {
         let shared = &self.shared;
         let mut pending = shared.pending.lock();
         while self.thread.is_some()
@@ -131,7 +189,7 @@ impl Checkpoints {
         if let Some(reason) = &pending.failed {
             return Err(io::Error::other(format!("the last checkpoint failed: {reason}")));
         }
-        pending.add(changes, entries, kept);
+        pending.add(changes, taken);
         if self.thread.is_none() {
             if pending.due(&shared.bounds) {
                 let taken = std::mem::take(&mut *pending);
@@ -146,6 +204,45 @@ impl Checkpoints {
         }
         Ok(())
     }
+}
+
+/// What replaces everything: a snapshot that another replica kept.
+pub(super) struct Installed<'a> {
+    pub(super) kept: Kept,
+    /// As it is kept here for others.
+    pub(super) body: Vec<u8>,
+    pub(super) pairs: WriteBatch,
+    pub(super) state: &'a GroupState,
+}
+
+impl Checkpoints {
+    /// Puts a snapshot in the place of state and ConsumeQueues, durable when it returns. A crash in between leaves the state
+    /// before, or the new one with a mark by which [`finish_install`] goes on.
+    pub(super) fn install(&self, installed: Installed<'_>) -> io::Result<()> {
+        let shared = &self.shared;
+        let _writing = shared.writing.lock();
+        let mut pending = shared.pending.lock();
+        // What waits belongs to the state that goes.
+        let (closing, failed) = (pending.closing, pending.failed.take());
+        *pending = Pending { closing, failed, ..Pending::default() };
+        drop(pending);
+        shared.snapshots.write(installed.kept.applied, &installed.body)?;
+        let mut pairs = installed.pairs;
+        pairs.put(BOOKKEEPING_KEY.to_vec(), installed.kept.encode());
+        pairs.put(INSTALLED_KEY.to_vec(), Vec::new());
+        shared.store.replace(pairs)?;
+        shared.store.flush()?;
+        finish_install(shared.store.as_ref(), &shared.queues, installed.state)
+    }
+}
+
+/// Lets the ConsumeQueues begin where those of an installed state end, and takes the mark away.
+pub(super) fn finish_install(store: &dyn StateStore, queues: &ConsumeQueues, state: &GroupState) -> io::Result<()> {
+    queues.start_at(state.queues())?;
+    let mut batch = WriteBatch::new();
+    batch.delete(INSTALLED_KEY.to_vec());
+    store.write(batch)?;
+    store.flush()
 }
 
 #[cfg(test)]
@@ -182,7 +279,7 @@ impl Drop for Checkpoints {
 }
 
 impl Pending {
-    fn add(&mut self, changes: &mut Changes, entries: u64, kept: Kept) {
+    fn add(&mut self, changes: &mut Changes, taken: Taken) {
         for write in changes.writes.drain(..) {
             let (key, value) = match write {
                 Write::Put { key, value } => (key, Some(value)),
@@ -192,13 +289,16 @@ impl Pending {
             self.writes.insert(key, value);
         }
         self.topics_removed.append(&mut changes.topics_removed);
-        self.kept = Some(kept);
-        self.entries += entries;
+        self.kept = Some(taken.kept);
+        self.entries += taken.entries;
+        self.horizon = taken.horizon;
+        self.bytes += taken.snapshot.as_ref().map_or(0, |(_, body)| body.len());
+        self.snapshots.extend(taken.snapshot);
         self.since.get_or_insert_with(Instant::now);
     }
 
     fn full(&self, bounds: &CheckpointBounds) -> bool {
-        self.bytes >= bounds.bytes || self.entries >= bounds.entries
+        self.bytes >= bounds.bytes || self.entries >= bounds.entries || !self.snapshots.is_empty()
     }
 
     fn due(&self, bounds: &CheckpointBounds) -> bool {
@@ -223,6 +323,10 @@ impl Shared {
                     }
                 };
             }
+            drop(pending);
+            // Between the two a snapshot may be installed: then there is nothing left to write.
+            let _writing = self.writing.lock();
+            let mut pending = self.pending.lock();
             let taken = std::mem::take(&mut *pending);
             pending.closing = taken.closing;
             self.taken.notify_all();
@@ -236,8 +340,12 @@ impl Shared {
         }
     }
 
-    /// Steps 1 to 3 of the module's header; then drops the ConsumeQueues that no state needs any more.
+    /// Steps 1 to 3 of the module's header; then drops the ConsumeQueues and snapshots that no state needs any more.
     fn write(&self, pending: Pending) -> io::Result<()> {
+        let Some(kept) = pending.kept else { return Ok(()) };
+        for (index, body) in &pending.snapshots {
+            self.snapshots.write(*index, body)?;
+        }
         self.queues.sync()?;
         let mut batch = WriteBatch::default();
         for (key, value) in pending.writes {
@@ -246,13 +354,17 @@ impl Shared {
                 None => batch.delete(key),
             }
         }
-        if let Some(kept) = pending.kept {
-            batch.put(BOOKKEEPING_KEY.to_vec(), kept.encode());
-        }
+        batch.put(BOOKKEEPING_KEY.to_vec(), kept.encode());
         self.store.write(batch)?;
         self.store.flush()?;
         for topic in pending.topics_removed {
             self.queues.remove_topic(topic);
+        }
+        if !pending.snapshots.is_empty() {
+            self.snapshots.retain(|index| pending.horizon.keeps(index))?;
+        }
+        if let Some(released) = pending.horizon.released() {
+            self.released.send_if_modified(|known| *known < released && std::mem::replace(known, released) != released);
         }
         Ok(())
     }

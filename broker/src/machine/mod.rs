@@ -5,7 +5,7 @@
 //!
 //! **Disk.** The Raft log is the write-ahead log. Nothing is synced on the apply path: `checkpoint.rs` has a thread that
 //! now and then syncs the ConsumeQueues and then writes the collected changes, together with Raft's bookkeeping, as one
-//! atomic and durable batch. After a restart the state is what that batch says, the ConsumeQueues are cut to it, and
+//! atomic and durable batch; it writes the snapshots that the log asks for, too. After a restart the state is what that batch says, the ConsumeQueues are cut to it, and
 //! Raft applies the rest again. Since apply only sees what is durable in the local log, the state is never ahead of it.
 //!
 //! **Threads.** The Raft runtime drives the machine; planners read through [`MachineView`] under a read lock. Waiters are
@@ -14,6 +14,7 @@
 mod checkpoint;
 mod offline;
 mod open;
+mod snapshot;
 mod view;
 
 pub(crate) use checkpoint::CheckpointBounds;
@@ -24,12 +25,12 @@ pub use view::MachineView;
 use crate::leader::WaitTable;
 use crate::log_clock::LogClock;
 use bytes::Bytes;
-use checkpoint::{Checkpoints, Kept};
+use checkpoint::{Checkpoints, Horizon, Installed, Kept, Taken};
 use raftmq_model::batch::Batch;
 use raftmq_model::command::{Command, Outcome};
 use raftmq_model::ids::{ConsumerGroupUid, Position, TopicUid};
-use raftmq_model::machine::Changes;
-use raftmq_raft::{Entry, Machine};
+use raftmq_model::machine::{Changes, Limits};
+use raftmq_raft::{Entry, KeptSnapshot, Machine};
 use raftmq_store::EntryKind;
 use std::collections::BTreeMap;
 use std::io;
@@ -38,6 +39,7 @@ use std::sync::Arc;
 /// The machine of one replica. See the module.
 pub struct BrokerMachine {
     view: Arc<MachineView>,
+    rules: Limits,
     waits: Arc<WaitTable>,
     checkpoints: Checkpoints,
     restored: Option<Bytes>,
@@ -48,6 +50,8 @@ pub struct BrokerMachine {
     applied: u64,
     /// Entries of the run.
     entries_count: u64,
+    /// The run ends here, and its state is to be kept as a snapshot.
+    snapshot_asked: bool,
     hints: Hints,
 }
 
@@ -88,29 +92,65 @@ impl Machine for BrokerMachine {
             };
             outcomes.push(outcome.encode());
         }
+        self.snapshot_asked = state.end_entry(at, &mut self.changes);
         // Under the lock, so that a reader who sees an offset in the state finds its unit.
         self.view.queues().append_all(&self.changes.enqueues[enqueued_before..])?;
         Ok(outcomes)
     }
 
     fn apply_end(&mut self, bookkeeping: Bytes) -> io::Result<()> {
-        self.view.state_mut().flush_dirty(&mut self.changes);
+        let (horizon, snapshot) = {
+            let mut state = self.view.state_mut();
+            state.flush_dirty(&mut self.changes);
+            let asked = std::mem::take(&mut self.snapshot_asked);
+            let snapshot = asked.then(|| (self.applied, snapshot::encode(&bookkeeping, &state)));
+            (Horizon::of(&state), snapshot)
+        };
         for enqueue in &self.changes.enqueues {
             *self.hints.appended.entry(enqueue.topic).or_default() += 1;
         }
         let kept = Kept { applied: self.applied, bookkeeping };
-        self.checkpoints.take(&mut self.changes, std::mem::take(&mut self.entries_count), kept)?;
+        let entries = std::mem::take(&mut self.entries_count);
+        self.checkpoints.take(&mut self.changes, Taken { entries, kept, snapshot, horizon })?;
         self.changes.clear();
         self.hints.give(&self.waits);
         Ok(())
     }
 
-    fn snapshot(&mut self) -> io::Result<Bytes> {
-        Err(no_snapshots())
+    fn ends_run(&self) -> bool {
+        self.snapshot_asked
     }
 
-    fn install(&mut self, _snapshot: Bytes, _bookkeeping: Bytes) -> io::Result<()> {
-        Err(no_snapshots())
+    fn kept_snapshot(&mut self, index: u64) -> io::Result<Option<KeptSnapshot>> {
+        let snapshots = self.view.snapshots();
+        let Some(body) = snapshots.read(index)? else {
+            let path = snapshots.path(index);
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("{} is missing", path.display())));
+        };
+        snapshot::decode(body).map(Some)
+    }
+
+    /// Raft asks for one only where the log is purged and there is none, and a purge leaves one.
+    fn snapshot(&mut self) -> io::Result<Bytes> {
+        let what = "a broker group keeps the snapshots that its log asks for, and makes no others";
+        Err(io::Error::new(io::ErrorKind::Unsupported, what))
+    }
+
+    fn install(&mut self, data: Bytes, bookkeeping: Bytes) -> io::Result<()> {
+        let group = self.view.state().group();
+        let (state, pairs) = snapshot::load(group, self.rules, data.clone())?;
+        let applied = raftmq_raft::stored_applied(bookkeeping.clone())?.map_or(0, |(_, index)| index);
+        let body = snapshot::join(&bookkeeping, &data);
+        let kept = Kept { applied, bookkeeping };
+        self.checkpoints.install(Installed { kept, body, pairs, state: &state })?;
+        tracing::info!(%group, applied, "started over from a snapshot of the leader");
+        self.clock.applied(state.now());
+        *self.view.state_mut() = state;
+        self.applied = applied;
+        self.changes.clear();
+        self.entries_count = 0;
+        self.snapshot_asked = false;
+        Ok(())
     }
 }
 
@@ -143,7 +183,9 @@ impl Hints {
             | Command::PutTopic(_)
             | Command::PutConsumerGroup(_)
             | Command::DeleteTopic { .. }
-            | Command::DeleteConsumerGroup { .. } => {}
+            | Command::DeleteConsumerGroup { .. }
+            | Command::Snapshot
+            | Command::Purge { .. } => {}
         }
     }
 
@@ -160,11 +202,6 @@ impl Hints {
 fn damaged(entry: &Entry, error: &dyn std::fmt::Display) -> io::Error {
     let (index, at) = (entry.index, entry.payload_offset);
     io::Error::new(io::ErrorKind::InvalidData, format!("entry {index} at offset {at} is no batch: {error}"))
-}
-
-/// Snapshots come with retention: as long as nothing is ever purged, the whole log is there for every replica.
-fn no_snapshots() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "broker groups keep their whole log and make no snapshots yet")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! From the last checkpoint back to a machine.
 
-use super::checkpoint::{BOOKKEEPING_KEY, CheckpointBounds, Checkpoints, Kept};
+use super::checkpoint::{BOOKKEEPING_KEY, CheckpointBounds, Checkpoints, Horizon, INSTALLED_KEY, Kept, finish_install};
 use super::{BrokerMachine, Hints, MachineView, damaged};
 use crate::leader::WaitTable;
 use crate::log_clock::LogClock;
@@ -8,12 +8,13 @@ use bytes::Bytes;
 use raftmq_model::batch::Batch;
 use raftmq_model::command::Command;
 use raftmq_model::ids::{GroupId, Position};
-use raftmq_model::machine::{Changes, GroupState, Loader};
+use raftmq_model::machine::{Changes, GroupState, Limits, Loader};
 use raftmq_store::consume_queue::{ConsumeQueues, OffsetFinder};
 use raftmq_store::state::StateStore;
-use raftmq_store::{CommitLog, EntryKind, StoredEntry};
+use raftmq_store::{CommitLog, EntryKind, Snapshots, StoredEntry};
 use std::io;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// Bytes of log that the refill of the stored-once window reads at a time.
 const REPLAY_BYTES_MAX: usize = 8 << 20;
@@ -21,8 +22,10 @@ const REPLAY_BYTES_MAX: usize = 8 << 20;
 /// What a machine is made of.
 pub(crate) struct MachineOptions {
     pub(crate) group: GroupId,
+    pub(crate) rules: Limits,
     pub(crate) store: Arc<dyn StateStore>,
     pub(crate) queues: Arc<ConsumeQueues>,
+    pub(crate) snapshots: Snapshots,
     pub(crate) waits: Arc<WaitTable>,
     pub(crate) checkpoints: CheckpointBounds,
     /// Told the log time of what is applied.
@@ -41,10 +44,14 @@ impl BrokerMachine {
         options: MachineOptions,
         open_log: impl FnOnce() -> io::Result<CommitLog>,
     ) -> io::Result<(BrokerMachine, Arc<MachineView>)> {
-        let MachineOptions { group, store, queues, waits, checkpoints, clock, threaded } = options;
-        let mut state = load(group, store.as_ref())?;
-        // What lies behind the checkpoint is applied again.
-        queues.restore(state.queues())?;
+        let MachineOptions { group, rules, store, queues, snapshots, waits, checkpoints, clock, threaded } = options;
+        let mut state = load(group, rules, store.as_ref())?;
+        if store.get(INSTALLED_KEY)?.is_some() {
+            finish_install(store.as_ref(), &queues, &state)?;
+        } else {
+            // What lies behind the checkpoint is applied again.
+            queues.restore(state.queues())?;
+        }
         let restored = store.get(BOOKKEEPING_KEY)?.map(|value| Kept::decode(Bytes::from(value))).transpose()?;
         if let Some(kept) = &restored
             && let Some(from) = state.window_replay_from()
@@ -53,11 +60,17 @@ impl BrokerMachine {
         }
         let (applied, restored) = restored.map_or((0, None), |kept| (kept.applied, Some(kept.bookkeeping)));
         let name = format!("checkpoint-{group}");
-        let checkpoints = Checkpoints::start(name, store, Arc::clone(&queues), checkpoints, threaded)?;
+        let released = watch::Sender::new(Horizon::of(&state).released().unwrap_or(0));
+        let seen = released.subscribe();
+        let checkpoints = {
+            let (queues, snapshots) = (Arc::clone(&queues), snapshots.clone());
+            Checkpoints::start(name, store, queues, snapshots, released, checkpoints, threaded)?
+        };
         clock.applied(state.now());
-        let view = Arc::new(MachineView::new(state, queues));
+        let view = Arc::new(MachineView::new(state, queues, snapshots, seen));
         let machine = BrokerMachine {
             view: Arc::clone(&view),
+            rules,
             waits,
             clock,
             checkpoints,
@@ -65,14 +78,15 @@ impl BrokerMachine {
             changes: Changes::default(),
             applied,
             entries_count: 0,
+            snapshot_asked: false,
             hints: Hints::default(),
         };
         Ok((machine, view))
     }
 }
 
-pub(super) fn load(group: GroupId, store: &dyn StateStore) -> io::Result<GroupState> {
-    let mut loader = Loader::new(group);
+pub(super) fn load(group: GroupId, rules: Limits, store: &dyn StateStore) -> io::Result<GroupState> {
+    let mut loader = Loader::with_limits(group, rules);
     let mut failed = None;
     store.scan(&[], &mut |key, value| {
         if failed.is_none() {

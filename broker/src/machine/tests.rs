@@ -10,7 +10,7 @@ use raftmq_model::config::{ConsumerGroupConfig, TopicConfig};
 use raftmq_model::ids::{GroupId, PhysicalOffset, QueueId, QueueOffset, Timestamp};
 use raftmq_store::consume_queue::ConsumeQueues;
 use raftmq_store::state::MemoryState;
-use raftmq_store::{CommitLog, CommitLogOptions, NewEntry, RealIo};
+use raftmq_store::{CommitLog, CommitLogOptions, NewEntry, RealIo, Snapshots};
 use std::path::Path;
 use std::time::Duration;
 
@@ -118,8 +118,10 @@ fn open(dir: &Path, store: &Arc<MemoryState>) -> (BrokerMachine, Arc<MachineView
     let queues = Arc::new(ConsumeQueues::open(dir.join("consumequeue"), Arc::new(RealIo)).unwrap());
     let checkpoints = CheckpointBounds { bytes: 1 << 20, entries: 1 << 20, interval: Duration::from_secs(3_600) };
     let clock = Arc::new(LogClock::new(Arc::new(NoClock)));
+    let (rules, snapshots) = (Limits::default(), Snapshots::new(dir.join("snapshots"), Arc::new(RealIo)));
+    let waits = Arc::default();
     let options =
-        MachineOptions { group: GROUP, store, queues, waits: Arc::default(), checkpoints, clock, threaded: true };
+        MachineOptions { group: GROUP, rules, store, queues, snapshots, waits, checkpoints, clock, threaded: true };
     // The log of a running group would be closed here; tests keep theirs open, which the lock of the log allows.
     BrokerMachine::open(options, || Ok(CommitLog::open(log_options(dir)).unwrap().0)).unwrap()
 }

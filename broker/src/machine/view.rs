@@ -4,20 +4,38 @@ use bytes::Bytes;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use raftmq_model::ids::{PhysicalOffset, QueueId, QueueOffset, TopicUid};
 use raftmq_model::machine::GroupState;
-use raftmq_store::CommitLog;
 use raftmq_store::consume_queue::ConsumeQueues;
+use raftmq_store::{CommitLog, Snapshots};
 use std::io;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// One replica's applied state and ConsumeQueues; shared between its machine and its readers.
 pub struct MachineView {
     state: RwLock<GroupState>,
     queues: Arc<ConsumeQueues>,
+    snapshots: Snapshots,
+    released: watch::Receiver<u64>,
 }
 
 impl MachineView {
-    pub(crate) fn new(state: GroupState, queues: Arc<ConsumeQueues>) -> MachineView {
-        MachineView { state: RwLock::new(state), queues }
+    pub(crate) fn new(
+        state: GroupState,
+        queues: Arc<ConsumeQueues>,
+        snapshots: Snapshots,
+        released: watch::Receiver<u64>,
+    ) -> MachineView {
+        MachineView { state: RwLock::new(state), queues, snapshots, released }
+    }
+
+    /// The entry up to which this replica needs its log no more, 0: none; what of that is durable.
+    pub(crate) fn released(&self) -> watch::Receiver<u64> {
+        self.released.clone()
+    }
+
+    /// The snapshots that this replica keeps.
+    pub(crate) fn snapshots(&self) -> &Snapshots {
+        &self.snapshots
     }
 
     /// The applied state. Hold it briefly: apply waits for it, and never across an await.

@@ -5,5 +5,6 @@
 mod edge;
 mod failover;
 mod redelivery;
+mod retention;
 mod routing;
 mod support;

@@ -15,6 +15,7 @@ use raftmq_broker::options::{BrokerLimits, OpenState};
 use raftmq_broker::{Broker, BrokerOptions};
 use raftmq_model::clock::Clock;
 use raftmq_model::ids::{GroupId, NodeId, ReplicaId, Timestamp};
+use raftmq_model::machine::Limits;
 use raftmq_model::meta::{Birth, BrokerGroupRecord, NodeRecord};
 use raftmq_namesrv::{Namesrv, NamesrvOptions};
 use raftmq_raft::{PeerAddresses, PeerConnection, RaftNode, RaftNodeOptions, Transport};
@@ -287,11 +288,14 @@ impl Setup {
             io: Arc::new(self.disk.clone()),
             open_state,
             segment_bytes_max: SEGMENT_BYTES,
+            retention_ms: 0,
+            retention_bytes_max: 0,
             durability: Durability::Fsync,
             auto_create_topics: false,
             auto_create_consumer_groups: true,
             topic_queue_count: 4,
             store_host: store_host(self.id),
+            rules: Limits::default(),
             limits: BrokerLimits {
                 write_bytes_max: WRITE_BYTES_MAX,
                 cache_bytes_max: CACHE_BYTES_MAX,

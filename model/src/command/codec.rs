@@ -20,6 +20,8 @@ const ACK_KIND: u8 = 7;
 const CHANGE_INVISIBLE_KIND: u8 = 8;
 const DEAD_LETTER_KIND: u8 = 9;
 const RELEASE_KIND: u8 = 10;
+const SNAPSHOT_KIND: u8 = 11;
+const PURGE_KIND: u8 = 12;
 
 pub(super) const APPEND_VERSION: u8 = 1;
 /// Protobuf bodies grow by fields; this changes only when an old reader must refuse the command.
@@ -62,6 +64,16 @@ struct UidBody {
     uid: u64,
 }
 
+/// Body of a command that says nothing beside its kind.
+#[derive(Clone, PartialEq, Eq, Message)]
+struct EmptyBody {}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct PurgeBody {
+    #[prost(uint64, tag = "1")]
+    upto_index: u64,
+}
+
 impl Command {
     /// The encoded command.
     ///
@@ -80,6 +92,8 @@ impl Command {
             Command::ChangeInvisible(change) => encode_message(CHANGE_INVISIBLE_KIND, change),
             Command::DeadLetter(letter) => encode_message(DEAD_LETTER_KIND, letter),
             Command::Release(release) => encode_message(RELEASE_KIND, release),
+            Command::Snapshot => encode_message(SNAPSHOT_KIND, &EmptyBody {}),
+            Command::Purge { upto_index } => encode_message(PURGE_KIND, &PurgeBody { upto_index: *upto_index }),
         }
     }
 
@@ -111,6 +125,10 @@ impl Command {
             CHANGE_INVISIBLE_KIND => decode_message::<ChangeInvisible>(kind, reader).map(Command::ChangeInvisible),
             DEAD_LETTER_KIND => decode_message::<DeadLetter>(kind, reader).map(Command::DeadLetter),
             RELEASE_KIND => decode_message::<Release>(kind, reader).map(Command::Release),
+            SNAPSHOT_KIND => decode_message::<EmptyBody>(kind, reader).map(|EmptyBody {}| Command::Snapshot),
+            PURGE_KIND => {
+                decode_message::<PurgeBody>(kind, reader).map(|body| Command::Purge { upto_index: body.upto_index })
+            }
             _ => Err(DecodeError::Unknown { kind, version }),
         }
     }

@@ -49,6 +49,13 @@ pub enum Command {
     DeadLetter(DeadLetter),
     /// Make messages visible again soon whose taker never got them.
     Release(Release),
+    /// Keep the state as it is behind this entry as a snapshot, from which a replica without the log before can start.
+    Snapshot,
+    /// Forget all messages up to and with the entry of a snapshot, which is the purge point.
+    Purge {
+        /// Log index of the snapshot's entry.
+        upto_index: u64,
+    },
 }
 
 /// A plan to take messages of one queue (law 3: the leader plans, apply checks `from` and the premises again).

@@ -8,7 +8,7 @@ pub enum Outcome {
     /// To `Append`: one for each entry, in order.
     Append(Vec<AppendOutcome>),
     /// To `PutTopic`, `DeleteTopic`, `PutConsumerGroup` and `DeleteConsumerGroup`: the record stands as asked, or a
-    /// newer one does.
+    /// newer one does. To `Snapshot` and `Purge`: as asked, now or before.
     Done,
     /// To `Pop`.
     Pop(PopOutcome),

@@ -44,6 +44,7 @@ impl GroupState {
         changes.delete(key::topic::key(uid));
         for queue in topic.queues.keys() {
             changes.delete(key::queue::key(uid, *queue));
+            changes.delete(key::queue_min::key(uid, *queue));
         }
         changes.topics_removed.push(uid);
         self.window.forget_topic(uid);

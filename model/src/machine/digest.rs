@@ -57,10 +57,12 @@ impl GroupState {
     #[must_use]
     pub fn digest(&self) -> u64 {
         let mut mix = Mix::new();
-        self.export_records(&mut |key: Vec<u8>, value: Vec<u8>| {
+        let mut put = |key: Vec<u8>, value: Vec<u8>| {
             mix.bytes(&key);
             mix.bytes(&value);
-        });
+        };
+        self.export_records(&mut put);
+        self.export_retention(&mut put);
         // The entries, not the chunks: where chunks begin depends on when this replica was started.
         let mut entry = Vec::new();
         self.window.for_each(|remembered| {

@@ -4,7 +4,7 @@ use super::attempts::Attempts;
 use super::consumption::Consumption;
 use super::key::window_from::WindowFrom;
 use super::window::{MessageKey, Receipt, Remembered, Replay};
-use super::{ConsumerGroup, GroupState, Limits, Queue, Topic, key};
+use super::{ConsumerGroup, GroupState, Limits, Purged, Queue, Topic, key};
 use crate::command::Command;
 use crate::ids::{GroupId, PhysicalOffset, Position, QueueId, QueueOffset, Timestamp, TopicUid};
 use std::sync::Arc;
@@ -87,6 +87,9 @@ impl Loader {
                 entries.retain(|entry| state.topics.contains_key(&entry.key.topic()));
                 state.window.load_chunk(key, index, &entries, state.now);
             }
+            key::snapshot_point::PREFIX => state.retention.points.push(key::snapshot_point::decode(key, value)?),
+            key::queue_min::PREFIX => state.load_queue_min(key, value)?,
+            key::purged::PREFIX => state.retention.purged = key::purged::decode(value)?,
             key::RUNTIME_PREFIX_MIN.. => {}
             unknown => return Err(LoadError::Prefix(unknown)),
         }
@@ -180,6 +183,22 @@ impl GroupState {
         self.export_records(&mut put);
         put(key::window_from::key(), key::window_from::value(self.window.replay_from()));
         self.window.export(&mut put);
+        self.export_retention(&mut put);
+    }
+
+    /// The pairs of snapshots and the purge point.
+    pub(super) fn export_retention(&self, put: &mut dyn FnMut(Vec<u8>, Vec<u8>)) {
+        for point in &self.retention.points {
+            put(key::snapshot_point::key(point.index), key::snapshot_point::value(point));
+        }
+        for (uid, topic) in &self.topics {
+            for (id, queue) in topic.queues.iter().filter(|(_, queue)| queue.min > QueueOffset(0)) {
+                put(key::queue_min::key(*uid, *id), key::queue_min::value(queue.min));
+            }
+        }
+        if self.retention.purged != Purged::default() {
+            put(key::purged::key(), key::purged::value(self.retention.purged));
+        }
     }
 
     /// The pairs of everything but the window.
@@ -226,6 +245,13 @@ impl GroupState {
         let (topic, queue, next) = key::queue::decode(key, value)?;
         let entry = self.topics.get_mut(&topic).and_then(|topic| topic.queues.get_mut(&queue));
         entry.ok_or(LoadError::Orphan)?.next = next;
+        Ok(())
+    }
+
+    fn load_queue_min(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
+        let (topic, queue, min) = key::queue_min::decode(key, value)?;
+        let entry = self.topics.get_mut(&topic).and_then(|topic| topic.queues.get_mut(&queue));
+        entry.ok_or(LoadError::Orphan)?.min = min;
         Ok(())
     }
 

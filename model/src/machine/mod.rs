@@ -5,7 +5,10 @@
 //! [`GroupState::flush_dirty`] once at the end of a run of entries and writes what is in [`Changes`] as one batch:
 //!
 //! ```text
-//! for entry in run { for command in entry { outcome = state.apply(at, command_at, batch.now, &command, &mut changes) } }
+//! for entry in run {
+//!     for command in entry { outcome = state.apply(at, command_at, batch.now, &command, &mut changes) }
+//!     state.end_entry(at, &mut changes);   // true: the run ends here and its state is kept as a snapshot
+//! }
 //! state.flush_dirty(&mut changes);   // queue offsets, cursors, log clock: at most one key each per run
 //! append changes.enqueues to the ConsumeQueues, write changes.writes and the applied index as one state-store batch,
 //! drop the ConsumeQueues of changes.topics_removed
@@ -21,6 +24,7 @@
 //! | `consumption` | cursor, in-flight records and their due order, per consumer group and queue |
 //! | `attempts` | which batch an attempt id was given |
 //! | `window` | stored-once window: message id to first receipt |
+//! | `retention` | snapshots and the purge point |
 //! | `key/` | one file per key type of the state store |
 //! | `load`, `digest`, `query` | back from pairs; comparing replicas; what the leader's planner asks |
 //! | `carried` | the records in a command, for tools that read a log |
@@ -39,6 +43,7 @@ mod limits;
 mod load;
 mod pop;
 mod query;
+mod retention;
 mod window;
 
 pub use carried::{Carried, carried};
@@ -51,12 +56,14 @@ pub use limits::{
 };
 pub use load::{LoadError, Loader};
 pub use query::{QueueProgress, Repeated};
+pub use retention::{Purged, SNAPSHOT_POINTS_COUNT_MAX, SnapshotPoint};
 
 use crate::command::{Command, Outcome};
 use crate::config::{ConsumerGroupConfig, TopicConfig};
 use crate::ids::{ConsumerGroupUid, GroupId, Position, QueueId, QueueOffset, Timestamp, TopicUid};
 use attempts::Attempts;
 use consumption::{Consumption, Flight};
+use retention::Retention;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use window::StoredOnce;
@@ -76,6 +83,7 @@ pub struct GroupState {
     /// In-flight messages that had their last attempt, by the time when that is over.
     exhausted: BTreeSet<(Timestamp, ConsumedQueue, QueueOffset)>,
     window: StoredOnce,
+    retention: Retention,
     dirty: Dirty,
 }
 
@@ -91,6 +99,8 @@ struct Topic {
 struct Queue {
     /// Offset of the next message.
     next: QueueOffset,
+    /// Offset of the first message that was not purged.
+    min: QueueOffset,
     dirty: bool,
 }
 
@@ -132,6 +142,7 @@ impl GroupState {
             consumptions: BTreeMap::new(),
             exhausted: BTreeSet::new(),
             window: StoredOnce::new(limits),
+            retention: Retention::default(),
             dirty: Dirty::default(),
         }
     }
@@ -163,6 +174,8 @@ impl GroupState {
             Command::ChangeInvisible(change) => self.change_invisible(at, change, changes),
             Command::Release(release) => self.release(release, changes),
             Command::DeadLetter(letter) => self.dead_letter(at, command_at, letter, changes),
+            Command::Snapshot => self.snapshot(),
+            Command::Purge { upto_index } => self.purge(*upto_index, changes),
         }
     }
 

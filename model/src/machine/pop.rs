@@ -3,7 +3,7 @@
 use super::GroupState;
 use super::attempts::{Attempt, AttemptKey};
 use super::changes::Changes;
-use super::consumption::{ConsumedQueue, Flight, InFlight};
+use super::consumption::{ConsumedQueue, Consumption, Flight, InFlight};
 use crate::command::{Outcome, Pop, PopOutcome, PoppedMessage};
 use crate::ids::{ConsumerGroupUid, Position, QueueId, QueueOffset, Timestamp, TopicUid};
 
@@ -56,7 +56,8 @@ impl GroupState {
         let command_at = if pop.attempt_id.is_empty() { InFlight::NO_ATTEMPT_ID } else { key.command_at };
         let record = InFlight { attempt: 1, popped_at: key.popped_at, command_at, visible_at, changed_by: 0 };
         let (now, limits) = (self.now, self.limits);
-        self.consumptions.entry(consumed).or_default();
+        let cursor = self.cursor(consumed.consumer_group, consumed.topic, consumed.queue);
+        self.consumptions.entry(consumed).or_insert_with(|| Consumption { cursor, ..Consumption::default() });
         let mut messages = Vec::with_capacity(pop.again.len() + pop.fresh.len());
         if let Some(mut flight) = self.flight(consumed) {
             take_again(&mut flight, pop, now, record, &mut messages, changes);

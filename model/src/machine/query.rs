@@ -87,11 +87,13 @@ impl GroupState {
         self.topics.iter().flat_map(|(uid, topic)| topic.queues.iter().map(|(id, queue)| (*uid, *id, queue.next)))
     }
 
-    /// The cursor of a consumer group in a queue: what it takes next for the first time. 0 before its first `Pop`.
+    /// The cursor of a consumer group in a queue: what it takes next for the first time. Before its first `Pop` the first
+    /// message that was not purged.
     #[must_use]
     pub fn cursor(&self, group: ConsumerGroupUid, topic: TopicUid, queue: QueueId) -> QueueOffset {
         let consumed = ConsumedQueue { consumer_group: group, topic, queue };
-        self.consumptions.get(&consumed).map_or(QueueOffset(0), |consumption| consumption.cursor)
+        let known = self.consumptions.get(&consumed).map(|consumption| consumption.cursor);
+        known.unwrap_or_else(|| self.queue_min(topic, queue))
     }
 
     /// Messages of a queue that may be taken again at `now`, the longest due first, as (offset, attempt that timed

@@ -15,8 +15,12 @@ use crate::ids::{PhysicalOffset, QueueId, QueueOffset, Timestamp, TopicUid};
 use hashbrown::HashTable;
 use std::collections::VecDeque;
 
-/// Slots of a chunk.
-const CHUNK_COUNT: usize = 4096;
+/// Slots of a chunk, at most; a replay begins with a chunk, so a small window has small ones.
+const CHUNK_COUNT_MAX: usize = 4096;
+/// Slots of a chunk, at least.
+const CHUNK_COUNT_MIN: usize = 16;
+/// Chunks of a full window, at least.
+const CHUNKS_COUNT: usize = 64;
 /// Bytes of a message id, as the log's one-byte length allows.
 const ID_BYTES_MAX: usize = 255;
 
@@ -87,6 +91,8 @@ pub(super) struct Replay {
 #[derive(Clone, Debug)]
 pub(super) struct StoredOnce {
     limits: Limits,
+    /// Slots of a chunk.
+    chunk_count: usize,
     chunks: VecDeque<Chunk>,
     /// Slots at the front of the first chunk that have left the window.
     gone: usize,
@@ -145,6 +151,7 @@ impl StoredOnce {
     pub(super) fn new(limits: Limits) -> StoredOnce {
         StoredOnce {
             limits,
+            chunk_count: (limits.stored_once_count_max / CHUNKS_COUNT).clamp(CHUNK_COUNT_MIN, CHUNK_COUNT_MAX),
             chunks: VecDeque::new(),
             gone: 0,
             base: 0,
@@ -300,8 +307,8 @@ impl StoredOnce {
 
     fn slot(&self, number: u32) -> (&Chunk, &Slot) {
         let at = number.wrapping_sub(self.base) as usize;
-        let chunk = &self.chunks[at / CHUNK_COUNT];
-        (chunk, &chunk.slots[at % CHUNK_COUNT])
+        let chunk = &self.chunks[at / self.chunk_count];
+        (chunk, &chunk.slots[at % self.chunk_count])
     }
 
     fn find(&self, key: &MessageKey<'_>, hash: u32) -> Option<u32> {
@@ -314,13 +321,13 @@ impl StoredOnce {
 
     fn push(&mut self, key: &MessageKey<'_>, receipt: Receipt, index: u64, at: Timestamp) -> u32 {
         let number = self.end();
-        if self.chunks.back().is_none_or(|chunk| chunk.slots.len() == CHUNK_COUNT) {
+        if self.chunks.back().is_none_or(|chunk| chunk.slots.len() == self.chunk_count) {
             if let Some(full) = self.chunks.back_mut() {
                 full.ids.shrink_to_fit();
             }
             self.chunks.push_back(Chunk {
                 first_index: index,
-                slots: Vec::with_capacity(CHUNK_COUNT),
+                slots: Vec::with_capacity(self.chunk_count),
                 ids: Vec::new(),
             });
         }
@@ -345,10 +352,10 @@ impl StoredOnce {
         self.gone += 1;
         self.len -= 1;
         self.id_bytes -= usize::from(slot.id_len);
-        if self.gone == CHUNK_COUNT {
+        if self.gone == self.chunk_count {
             self.chunks.pop_front();
             self.gone = 0;
-            self.base = self.base.wrapping_add(CHUNK_COUNT as u32);
+            self.base = self.base.wrapping_add(self.chunk_count as u32);
         } else if self.len == 0 {
             // The last chunk is only partly used: start over, so that an idle group holds no memory.
             self.base = self.end();

@@ -47,14 +47,23 @@ pub(crate) struct Replica {
     pub(crate) applied: usize,
     /// Entries before this one are not in the replica's log.
     pub(crate) first: usize,
+    /// The snapshots that were to be kept, by log index.
+    pub(crate) snapshots: BTreeMap<u64, Snapshot>,
     changes: Changes,
+}
+
+/// What a replica needs to start without the log before; the units only as far as later ones follow them.
+#[derive(Clone)]
+pub(crate) struct Snapshot {
+    pairs: BTreeMap<Vec<u8>, Vec<u8>>,
+    applied: usize,
 }
 
 impl Replica {
     pub(crate) fn new(limits: Limits) -> Replica {
         let state = GroupState::with_limits(GROUP, limits);
-        let (pairs, units) = (BTreeMap::new(), BTreeMap::new());
-        Replica { state, limits, pairs, units, applied: 0, first: 0, changes: Changes::default() }
+        let (pairs, units, snapshots) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Replica { state, limits, pairs, units, applied: 0, first: 0, snapshots, changes: Changes::default() }
     }
 
     /// Applies the next entry.
@@ -69,13 +78,38 @@ impl Replica {
         let outcomes = batch.commands().map(apply).collect();
         for enqueue in self.changes.enqueues.drain(..) {
             let units = self.units.entry((enqueue.topic, enqueue.queue)).or_default();
-            assert_eq!(enqueue.offset.0, units.len() as u64, "offsets of a queue are consecutive");
+            let begins =
+                units.last().map_or(if self.first == 0 { 0 } else { enqueue.offset.0 }, |last| last.offset.0 + 1);
+            assert_eq!(enqueue.offset.0, begins, "offsets of a queue are consecutive");
             units.push(enqueue);
             // The unit points at a record of this entry.
             let at = (enqueue.physical.0 - entry.at.payload_offset.0) as usize;
             assert!(entry.payload[at..at + enqueue.size as usize].starts_with(b"record "));
         }
+        if self.state.end_entry(entry.at, &mut self.changes) {
+            self.apply_end();
+            let snapshot = Snapshot { pairs: self.exported(), applied: self.applied };
+            self.snapshots.insert(entry.at.index, snapshot);
+        }
         outcomes
+    }
+
+    fn exported(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let mut pairs = BTreeMap::new();
+        self.state.export(|key, value| {
+            let last = pairs.last_key_value().map(|(last, _): (&Vec<u8>, _)| last.clone());
+            assert!(last.is_none_or(|last| last < key), "pairs come in key order");
+            pairs.insert(key, value);
+        });
+        pairs
+    }
+
+    /// A blank replica that starts from a snapshot, with the log behind it.
+    pub(crate) fn started_from(snapshot: &Snapshot, limits: Limits) -> Replica {
+        let mut loader = Loader::with_limits(GROUP, limits);
+        snapshot.pairs.iter().for_each(|(key, value)| loader.add(key, value).unwrap());
+        let (pairs, applied) = (snapshot.pairs.clone(), snapshot.applied);
+        Replica { state: loader.finish(), pairs, applied, first: applied, ..Replica::new(limits) }
     }
 
     /// Ends a run of entries.
@@ -107,20 +141,18 @@ impl Replica {
         }
         let changes = Changes::default();
         let (pairs, units, applied) = (self.pairs.clone(), self.units.clone(), self.applied);
-        Replica { state, limits: self.limits, pairs, units, applied, first: self.first, changes }
+        let snapshots = self.snapshots.clone();
+        Replica { state, limits: self.limits, pairs, units, applied, first: self.first, snapshots, changes }
     }
 
     /// A new replica from a snapshot of this one; its log begins behind.
     pub(crate) fn installed(&self) -> Replica {
-        let mut pairs = BTreeMap::new();
-        self.state.export(|key, value| {
-            pairs.insert(key, value);
-        });
+        let pairs = self.exported();
         let mut loader = Loader::with_limits(GROUP, self.limits);
         pairs.iter().for_each(|(key, value)| loader.add(key, value).unwrap());
         let (units, applied) = (self.units.clone(), self.applied);
-        let (state, changes) = (loader.finish(), Changes::default());
-        Replica { state, limits: self.limits, pairs, units, applied, first: applied, changes }
+        let (state, changes, snapshots) = (loader.finish(), Changes::default(), self.snapshots.clone());
+        Replica { state, limits: self.limits, pairs, units, applied, first: applied, snapshots, changes }
     }
 
     fn offset_of(&self, topic: TopicUid, queue: QueueId, physical: PhysicalOffset) -> Option<QueueOffset> {

@@ -4,6 +4,7 @@
 //! * What was acked or dead-lettered never comes back.
 //! * Attempts grow by one, and never past the consumer group's maximum.
 //! * A message id is stored once while the window remembers it.
+//! * What lies before the purge point is neither in flight nor taken again.
 
 use raftmq_model::command::{
     AppendEntry, AppendOutcome, Command, DeadLetter, HandleKey, HandleOutcome, Outcome, Pop, PopOutcome, PoppedMessage,
@@ -47,6 +48,10 @@ pub(crate) struct Oracle {
     cursors: BTreeMap<Consumed, u64>,
     held: BTreeMap<(Consumed, u64), Held>,
     finished: BTreeSet<(Consumed, u64)>,
+    /// Next offsets of the queues at each kept snapshot, by log index.
+    points: BTreeMap<u64, BTreeMap<(u64, u32), u64>>,
+    purged: u64,
+    mins: BTreeMap<(u64, u32), u64>,
 }
 
 impl Oracle {
@@ -62,6 +67,9 @@ impl Oracle {
             cursors: BTreeMap::new(),
             held: BTreeMap::new(),
             finished: BTreeSet::new(),
+            points: BTreeMap::new(),
+            purged: 0,
+            mins: BTreeMap::new(),
         }
     }
 
@@ -140,7 +148,29 @@ impl Oracle {
                 }
             }
             (Command::DeadLetter(letter), outcome) => self.dead_letter(letter, outcome),
+            (Command::Snapshot, Outcome::Done) => {
+                self.points.insert(index, self.queues.clone());
+            }
+            (Command::Purge { upto_index }, Outcome::Done) => self.purge(*upto_index),
+            (Command::Purge { upto_index }, Outcome::Refused(_)) => {
+                assert!(*upto_index > self.purged && !self.points.contains_key(upto_index));
+            }
             other => panic!("no outcome of this command: {other:?}"),
+        }
+    }
+
+    fn purge(&mut self, upto_index: u64) {
+        if upto_index <= self.purged {
+            return;
+        }
+        self.purged = upto_index;
+        let mins = self.points[&upto_index].clone();
+        self.points.retain(|index, _| *index > upto_index);
+        for (queue, min) in mins {
+            self.mins.insert(queue, min);
+            self.held.retain(|((_, topic, id), offset), _| (*topic, *id) != queue || *offset >= min);
+            let of_queue = self.cursors.iter_mut().filter(|((_, topic, id), _)| (*topic, *id) == queue);
+            of_queue.for_each(|(_, cursor)| *cursor = min.max(*cursor));
         }
     }
 
@@ -196,7 +226,9 @@ impl Oracle {
             return assert_taken(outcome, popped_at, visible_at, queue, messages);
         }
         let place = (pop.consumer_group, pop.topic, pop.queue);
-        let cursor = self.cursors.get(&place).copied().unwrap_or(0);
+        let min = self.mins.get(&(pop.topic, pop.queue)).copied().unwrap_or(0);
+        let cursor = self.cursors.get(&place).copied().unwrap_or(min);
+        assert!(cursor >= min, "what was purged is not taken");
         if cursor != pop.from {
             let cursor = QueueOffset(cursor);
             return assert_eq!(*outcome, Outcome::Pop(PopOutcome::Stale { cursor }));

@@ -13,7 +13,8 @@
 //! release 5 1/0 0@1#3 told=1000 after=10
 //! letter 5 1/0 0@1#3 to=9/0
 //! delete-topic 1, delete-group 5
-//! due 5 1, exhausted, show 5 1/0              questions
+//! snapshot, purge 9                           at this entry; up to the entry of a snapshot
+//! due 5 1, exhausted, show 5 1/0, retained 1/0    questions
 //! restart                                     loads the pairs and compares
 //! ```
 
@@ -96,6 +97,8 @@ impl Script {
             }
             "delete-topic" => self.apply(Command::DeleteTopic { uid: number(0) }),
             "delete-group" => self.apply(Command::DeleteConsumerGroup { uid: number(0) }),
+            "snapshot" => self.apply(Command::Snapshot),
+            "purge" => self.apply(Command::Purge { upto_index: number(0) }),
             "append" => {
                 let entry = |pair: &[&'a str]| {
                     let (topic, queue) = place(pair[0]);
@@ -162,6 +165,13 @@ impl Script {
                     .collect();
                 let max = state.queue_max(topic, queue).map(|max| max.0);
                 format!("cursor {} max {max:?} in flight [{}]", state.cursor(group, topic, queue), in_flight.join(", "))
+            }
+            "retained" => {
+                let (topic, queue) = place(words[0]);
+                let (topic, queue) = (TopicUid(topic), QueueId(queue));
+                let points: Vec<u64> = state.snapshot_points().iter().map(|point| point.index).collect();
+                let max = state.queue_max(topic, queue).map(|max| max.0);
+                format!("min {} max {max:?}, snapshots {points:?}", state.queue_min(topic, queue))
             }
             unknown => panic!("no such command: {unknown}"),
         }

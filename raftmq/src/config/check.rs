@@ -45,6 +45,7 @@ fn limits(limits: &Limits) -> Result<(), String> {
     range("limits.client_request_bytes_max", limits.client_request_bytes_max, REQUEST_BYTES_MIN, REQUEST_BYTES_MAX)?;
     let in_flight = limits.client_in_flight_bytes_max;
     range("limits.client_in_flight_bytes_max", in_flight, limits.client_request_bytes_max, IN_FLIGHT_BYTES_MAX)?;
+    range("limits.retention_check_ms", limits.retention_check_ms, 100, TIME_MS_MAX)?;
     range("limits.isolation_ms", limits.isolation_ms, 0, TIME_MS_MAX)?;
     range("limits.drain_ms", limits.drain_ms, 0, TIME_MS_MAX)
 }

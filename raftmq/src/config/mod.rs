@@ -28,6 +28,8 @@ pub(crate) struct NodeConfig {
     pub(crate) advertised_client_address: String,
     pub(crate) peers: Vec<Peer>,
     pub(crate) segment_bytes_max: u64,
+    pub(crate) retention_ms: u64,
+    pub(crate) retention_bytes_max: u64,
     pub(crate) durability: Durability,
     pub(crate) auto_create_topics: bool,
     pub(crate) auto_create_consumer_groups: bool,
@@ -87,6 +89,7 @@ pub(crate) struct Limits {
     pub(crate) client_calls_per_connection_count: u32,
     pub(crate) client_request_bytes_max: u64,
     pub(crate) client_in_flight_bytes_max: u64,
+    pub(crate) retention_check_ms: u64,
     pub(crate) isolation_ms: u64,
     pub(crate) drain_ms: u64,
 }
@@ -100,6 +103,7 @@ impl Default for Limits {
             client_calls_per_connection_count: 4096,
             client_request_bytes_max: 32 << 20,
             client_in_flight_bytes_max: 256 << 20,
+            retention_check_ms: 10_000,
             isolation_ms: 1500,
             drain_ms: 5000,
         }
@@ -117,6 +121,8 @@ impl Default for NodeConfig {
             advertised_client_address: String::new(),
             peers: Vec::new(),
             segment_bytes_max: 1 << 30,
+            retention_ms: 72 * 60 * 60 * 1000,
+            retention_bytes_max: 0,
             durability: Durability::Fsync,
             auto_create_topics: false,
             auto_create_consumer_groups: true,

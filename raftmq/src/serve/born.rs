@@ -11,6 +11,7 @@ use raftmq_broker::options::BrokerLimits;
 use raftmq_broker::{Broker, BrokerOptions};
 use raftmq_model::clock::Clock;
 use raftmq_model::ids::{GroupId, NodeId};
+use raftmq_model::machine::Limits;
 use raftmq_model::meta::{Birth, BrokerGroupRecord, MetaOp, NodeRecord};
 use raftmq_namesrv::{Namesrv, NamesrvOptions};
 use raftmq_raft::{Group, PeerAddresses, RaftNode, RaftNodeOptions};
@@ -121,12 +122,15 @@ fn broker_options(
         io: Arc::clone(&node.io),
         open_state: node.states.opener(),
         segment_bytes_max: config.segment_bytes_max,
+        retention_ms: config.retention_ms,
+        retention_bytes_max: config.retention_bytes_max,
         durability: config.durability.into(),
         auto_create_topics: config.auto_create_topics,
         auto_create_consumer_groups: config.auto_create_consumer_groups,
         topic_queue_count: config.topic_queue_count,
         store_host: store_host(&config.advertised_client_address, &config.client_listen),
-        limits: BrokerLimits::default(),
+        rules: Limits::default(),
+        limits: BrokerLimits { retention_check_ms: config.limits.retention_check_ms, ..BrokerLimits::default() },
     }
 }
 

@@ -246,6 +246,32 @@ impl ConsumeQueues {
         self.final_if_failed(result)
     }
 
+    /// Drops everything and lets each queue begin where it ends in a state that came without its messages: an installed
+    /// snapshot's. Durable when it returns, and not safe against a crash by itself: see [`ConsumeQueues::reset`].
+    ///
+    /// # Errors
+    /// What the file system says. Final.
+    pub fn start_at(&self, state: impl IntoIterator<Item = (TopicUid, QueueId, QueueOffset)>) -> Result<()> {
+        let topics: BTreeSet<TopicUid> = self.queues.read().keys().map(|(topic, _)| *topic).collect();
+        for topic in topics {
+            self.drop_unknown(topic)?;
+        }
+        for (topic, queue, next) in state {
+            self.reset(topic, queue, next)?;
+        }
+        self.sync()
+    }
+
+    /// Removes the files of a queue that lie wholly before `offset`; what else lies before it stays and can be read.
+    ///
+    /// # Errors
+    /// What the file system says. Final.
+    pub fn forget_before(&self, topic: TopicUid, queue: QueueId, offset: QueueOffset) -> Result<()> {
+        let Some(entry) = self.get(topic, queue) else { return Ok(()) };
+        let result = entry.lock().forget_before(self.io.as_ref(), offset);
+        self.final_if_failed(result)
+    }
+
     /// Forgets a topic's queues. Readers find nothing from now on; the files go once a checkpoint without the topic is
     /// durable (with the second [`ConsumeQueues::sync`] from here).
     pub fn remove_topic(&self, topic: TopicUid) {

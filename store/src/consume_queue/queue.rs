@@ -188,6 +188,26 @@ impl Queue {
         self.remove_files_from(io, 0)
     }
 
+    /// Removes the files that lie wholly before `offset`, but never the last one, which says where the queue begins.
+    pub(super) fn forget_before(&mut self, io: &dyn Io, offset: QueueOffset) -> Result<()> {
+        while let Some(first) = self.files.first().copied() {
+            let next = first + self.layout.units_per_file;
+            if next > offset.0 || next > self.written || self.files.len() == 1 {
+                return Ok(());
+            }
+            if self.open.as_ref().is_some_and(|(open, _)| *open == first) {
+                self.open = None;
+            }
+            io.remove(&self.dir.join(file_name(first)))?;
+            // One by one: a file that came back after a crash without its neighbour would look like the queue's end.
+            io.sync_dir(&self.dir)?;
+            self.unsynced.remove(&first);
+            self.files.remove(&first);
+            self.min = self.min.max(next);
+        }
+        Ok(())
+    }
+
     /// Writes the tail to the files.
     fn write_out(&mut self, io: &dyn Io) -> Result<()> {
         let mut done = 0;

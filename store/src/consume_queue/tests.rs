@@ -242,3 +242,42 @@ fn a_failed_sync_is_final() {
     assert!(queues.sync().is_err());
     assert!(queues.sync().is_err());
 }
+
+#[test]
+fn files_before_an_offset_go_and_the_rest_stays() {
+    let io = FaultyIo::new();
+    let queues = open(&io);
+    fill(&queues, 0, 47);
+    queues.sync().unwrap();
+    queues.forget_before(TOPIC, QUEUE, QueueOffset(29)).unwrap();
+    assert_eq!(queues.min(TOPIC, QUEUE), QueueOffset(20), "the file in which the offset lies stays");
+    assert_holds(&queues, 20, 47);
+    assert_eq!(queues.read(TOPIC, QUEUE, QueueOffset(19), 1).unwrap(), []);
+    // Everything, while the last file stays.
+    queues.forget_before(TOPIC, QUEUE, QueueOffset(47)).unwrap();
+    assert_holds(&queues, 40, 47);
+    fill(&queues, 47, 60);
+    queues.forget_before(TOPIC, QUEUE, QueueOffset(60)).unwrap();
+    assert_eq!(queues.min(TOPIC, QUEUE), QueueOffset(50));
+    queues.forget_before(TopicUid(99), QUEUE, QueueOffset(60)).unwrap();
+}
+
+#[test]
+fn a_crash_while_files_go_leaves_a_queue_that_reaches_its_checkpoint() {
+    for cut in 1..12 {
+        for seed in 0..30 {
+            let io = FaultyIo::new();
+            let queues = open(&io);
+            fill(&queues, 0, 47);
+            queues.sync().unwrap();
+            io.cut_power_at(io.operations() + cut);
+            let done = queues.forget_before(TOPIC, QUEUE, QueueOffset(45)).is_ok();
+            io.restart(seed);
+            let queues = open(&io);
+            queues.restore([(TOPIC, QUEUE, QueueOffset(47))]).unwrap();
+            let min = queues.min(TOPIC, QUEUE).0;
+            assert!(min.is_multiple_of(10) && min <= 40 && (min == 40 || !done), "cut {cut} seed {seed}: {min}");
+            assert_holds(&queues, min, 47);
+        }
+    }
+}

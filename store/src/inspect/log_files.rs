@@ -16,6 +16,8 @@ pub struct LogFacts {
     pub segment_bytes: u64,
     /// Segment files that belong to the log.
     pub segments: usize,
+    /// Physical offset at which its entries begin.
+    pub start: u64,
     /// The last purged entry.
     pub purged: Option<EntryId>,
     /// The vote.
@@ -32,6 +34,7 @@ pub(super) fn read(io: &dyn Io, dir: &Path, findings: &mut Findings) -> Option<(
     let manifest = manifest?;
     let bases = list_segments(io, dir, &manifest, findings);
     (facts.segment_bytes, facts.segments, facts.purged) = (manifest.segment_bytes, bases.len(), manifest.purged);
+    facts.start = manifest.start;
     Some((manifest, facts, bases))
 }
 

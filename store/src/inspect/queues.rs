@@ -53,10 +53,12 @@ pub struct QueuesCheck {
 }
 
 impl QueuesCheck {
-    /// Compares the ends of the queues with the state's, and begins. `state` has the next offset of each queue.
+    /// Compares the ends of the queues with the state's, and begins. `state` has the next offset of each queue, `start` says
+    /// where the log begins: units of what was purged are not looked at.
     pub fn begin(
         queues: ConsumeQueues,
         state: &[(TopicUid, QueueId, QueueOffset)],
+        start: PhysicalOffset,
         findings: &mut Findings,
     ) -> QueuesCheck {
         let mut report = QueuesReport::default();
@@ -69,6 +71,14 @@ impl QueuesCheck {
                 findings.damage(file, at, format!("the queue ends at {max}, its state at {next}"));
             }
             let end = next.0.min(max).max(min);
+            let min = match queues.lower_bound(*topic, *queue, start) {
+                Ok(first) => first.0.min(end),
+                Err(error) => {
+                    let (file, at) = queues.place(*topic, *queue, QueueOffset(min));
+                    findings.damage(file, at, format!("the queue cannot be read: {error}"));
+                    continue;
+                }
+            };
             report.units += end - min;
             report.units_beyond += max - end;
             cursors.insert((*topic, *queue), Cursor { next: min, end, first: min, block: Vec::new() });

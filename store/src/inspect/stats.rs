@@ -127,5 +127,7 @@ pub fn command_name(command: &Command) -> &'static str {
         Command::ChangeInvisible(_) => "change-invisible",
         Command::DeadLetter(_) => "dead-letter",
         Command::Release(_) => "release",
+        Command::Snapshot => "snapshot",
+        Command::Purge { .. } => "purge",
     }
 }

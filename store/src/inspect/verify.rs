@@ -8,7 +8,8 @@ use super::queues::{QueuesCheck, QueuesReport};
 use crate::commit_log::{EntryId, EntryKind, manifest};
 use crate::consume_queue::ConsumeQueues;
 use crate::io::Io;
-use raftmq_model::ids::{QueueId, QueueOffset, TopicUid};
+use crate::snapshots::Snapshots;
+use raftmq_model::ids::{PhysicalOffset, QueueId, QueueOffset, TopicUid};
 use raftmq_model::machine::carried;
 use raftmq_model::record::RecordView;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ pub struct GroupFolder {
     pub log: PathBuf,
     /// Its ConsumeQueues, if it is a broker group.
     pub queues: Option<PathBuf>,
+    /// Its snapshots, if it is a broker group.
+    pub snapshots: Option<PathBuf>,
     /// What its entries hold.
     pub contents: Contents,
 }
@@ -63,7 +66,10 @@ pub fn verify(
         return GroupReport::default();
     };
     let report = GroupReport { log: walk.facts().clone(), ..GroupReport::default() };
-    let queues = begin_queues(io, group, checkpoint, findings);
+    let queues = begin_queues(io, group, checkpoint, PhysicalOffset(walk.facts().start), findings);
+    if let Some(dir) = &group.snapshots {
+        verify_snapshots(&Snapshots::new(dir, Arc::clone(io)), walk.facts().purged, findings);
+    }
     let applied = checkpoint.and_then(|checkpoint| checkpoint.applied);
     if let Some((_, applied)) = applied {
         walk.known_durable(applied);
@@ -173,15 +179,38 @@ impl Verification {
     }
 }
 
+/// Every snapshot is whole, and there is one where the log begins.
+fn verify_snapshots(snapshots: &Snapshots, purged: Option<EntryId>, findings: &mut Findings) {
+    let indexes = match snapshots.indexes() {
+        Ok(indexes) => indexes,
+        Err(error) => {
+            findings.damage(snapshots.path(0), 0, format!("the snapshots cannot be listed: {error}"));
+            return;
+        }
+    };
+    for index in &indexes {
+        if let Err(error) = snapshots.read(*index) {
+            findings.damage(snapshots.path(*index), 0, error.to_string());
+        }
+    }
+    if let Some((_, purged)) = purged
+        && !indexes.contains(&purged)
+    {
+        let what = "it is missing: the log begins behind it, and a replica without the log before needs it";
+        findings.damage(snapshots.path(purged), 0, what);
+    }
+}
+
 fn begin_queues(
     io: &Arc<dyn Io>,
     group: &GroupFolder,
     checkpoint: Option<&Checkpoint>,
+    start: PhysicalOffset,
     findings: &mut Findings,
 ) -> Option<QueuesCheck> {
     let (dir, checkpoint) = (group.queues.as_deref()?, checkpoint?);
     let queues = open_queues(io, dir, findings)?;
-    Some(QueuesCheck::begin(queues, &checkpoint.queues, findings))
+    Some(QueuesCheck::begin(queues, &checkpoint.queues, start, findings))
 }
 
 /// The ConsumeQueues in `dir`, for reading.

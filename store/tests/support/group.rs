@@ -19,7 +19,8 @@ pub const SEGMENT: u64 = 16384;
 pub const TOPIC: TopicUid = TopicUid(7);
 
 pub fn folder(root: &Path) -> GroupFolder {
-    GroupFolder { log: root.join("log"), queues: Some(root.join("consumequeue")), contents: Contents::Messages }
+    let (queues, snapshots) = (Some(root.join("consumequeue")), Some(root.join("snapshots")));
+    GroupFolder { log: root.join("log"), queues, snapshots, contents: Contents::Messages }
 }
 
 fn append(number: u64) -> Command {
@@ -58,17 +59,21 @@ fn entry(index: u64, commands: &[Command]) -> NewEntry {
     NewEntry { term: 1 + index / 40, index, kind: EntryKind::Batch, payload: batch.finish() }
 }
 
-/// Makes a group of `count` messages in two queues, three to an entry, and answers its checkpoint.
-pub fn make(io: &Arc<dyn Io>, root: &Path, count: u64) -> Checkpoint {
-    let options = CommitLogOptions {
+/// How the group's log is opened, to be driven by the caller.
+pub fn log_options(io: &Arc<dyn Io>, root: &Path) -> CommitLogOptions {
+    CommitLogOptions {
         segment_bytes_max: SEGMENT,
         write_bytes_max: 8192,
         zero_ahead_bytes: 4096,
         io_thread: false,
         io: Arc::clone(io),
         ..CommitLogOptions::new(root.join("log"))
-    };
-    let (log, _) = CommitLog::open(options).unwrap();
+    }
+}
+
+/// Makes a group of `count` messages in two queues, three to an entry, and answers its checkpoint.
+pub fn make(io: &Arc<dyn Io>, root: &Path, count: u64) -> Checkpoint {
+    let (log, _) = CommitLog::open(log_options(io, root)).unwrap();
     let topic = TopicConfig {
         uid: TOPIC.0,
         name: "orders".into(),

@@ -7,8 +7,8 @@ use raftmq_model::filter::tags_code;
 use raftmq_model::ids::{GroupId, Position};
 use raftmq_model::machine::Changes;
 use raftmq_model::record::Record;
-use raftmq_store::RealIo;
 use raftmq_store::consume_queue::ConsumeQueues;
+use raftmq_store::{RealIo, Snapshots};
 use std::cell::Cell;
 
 const CONSUMERS: ConsumerGroupUid = ConsumerGroupUid(8);
@@ -41,7 +41,8 @@ impl Bench {
     fn new(fifo: bool) -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let queues = Arc::new(ConsumeQueues::open(dir.path(), Arc::new(RealIo)).unwrap());
-        let view = MachineView::new(GroupState::new(GroupId(1)), queues);
+        let snapshots = Snapshots::new(dir.path(), Arc::new(RealIo));
+        let view = MachineView::new(GroupState::new(GroupId(1)), queues, snapshots, tokio::sync::watch::channel(0).1);
         let (records, reads) = (BTreeMap::new(), Cell::new(0));
         let mut bench = Bench {
             _dir: dir,

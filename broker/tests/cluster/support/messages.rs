@@ -12,6 +12,11 @@ use tokio::time::Instant;
 
 /// One message for a queue of [`TOPIC`].
 pub(crate) fn append(message_id: &str, tag: &str, queue: u32) -> Bytes {
+    append_of(message_id, tag, queue, 0)
+}
+
+/// As [`append`] with `pad_bytes` more in the body.
+pub(crate) fn append_of(message_id: &str, tag: &str, queue: u32, pad_bytes: usize) -> Bytes {
     let host = "127.0.0.1:80".parse().unwrap();
     let mut properties = vec![(property::UNIQ_KEY.to_owned(), message_id.to_owned())];
     if !tag.is_empty() {
@@ -28,7 +33,7 @@ pub(crate) fn append(message_id: &str, tag: &str, queue: u32) -> Bytes {
         store_host: host,
         reconsume_times: 0,
         prepared_transaction_offset: 0,
-        body: Bytes::from(format!("body of {message_id}")),
+        body: Bytes::from(format!("body of {message_id}{}", ".".repeat(pad_bytes))),
         properties,
     };
     let entry = AppendEntry {

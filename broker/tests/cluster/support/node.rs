@@ -9,6 +9,7 @@ use raftmq_broker::options::{BrokerLimits, OpenState, open_rocks_state};
 use raftmq_broker::{Broker, BrokerOptions, Router};
 use raftmq_model::clock::Clock;
 use raftmq_model::ids::{NodeId, Timestamp};
+use raftmq_model::machine::Limits;
 use raftmq_raft::{PeerAddresses, RaftNode, RaftNodeOptions};
 use raftmq_store::state::StateStore;
 use raftmq_store::{Durability, RealIo};
@@ -26,8 +27,30 @@ impl Clock for SystemClock {
     }
 }
 
+/// What the nodes of a cluster are told.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) segment_bytes_max: u64,
+    pub(crate) retention_bytes_max: u64,
+    pub(crate) checkpoint_interval_ms: u64,
+    pub(crate) rules: Limits,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        let limits = BrokerLimits::default();
+        Shape {
+            segment_bytes_max: 16 << 20,
+            retention_bytes_max: 0,
+            checkpoint_interval_ms: limits.checkpoint_interval_ms,
+            rules: Limits::default(),
+        }
+    }
+}
+
 /// Three nodes, each with a replica of [`GROUP`].
 pub(crate) struct Cluster {
+    shape: Shape,
     pub(crate) meta: ScriptedMeta,
     addresses: BTreeMap<NodeId, SocketAddr>,
     nodes: BTreeMap<NodeId, Node>,
@@ -63,7 +86,14 @@ type Stores = Arc<Mutex<Vec<Weak<dyn StateStore>>>>;
 fn open_noted(stores: &Stores) -> OpenState {
     let (open, stores) = (open_rocks_state(), Arc::clone(stores));
     Arc::new(move |group, dir| {
-        let store = open(group, dir)?;
+        // A store of this node's last life is counted as gone a moment before it lets go of its lock.
+        let until = Instant::now() + Duration::from_secs(5);
+        let store = loop {
+            match open(group, dir) {
+                Err(error) if error.to_string().contains("LOCK") && Instant::now() < until => std::thread::yield_now(),
+                opened => break opened?,
+            }
+        };
         stores.lock().push(Arc::downgrade(&store));
         Ok(store)
     })
@@ -81,12 +111,16 @@ fn own_address() -> std::net::Ipv4Addr {
 impl Cluster {
     /// Three nodes with a leader that is ready.
     pub(crate) async fn start() -> Cluster {
+        Cluster::start_as(Shape::default()).await
+    }
+
+    pub(crate) async fn start_as(shape: Shape) -> Cluster {
         let ids = [NodeId(1), NodeId(2), NodeId(3)];
         let own = own_address();
         let listeners = ids.map(|id| (id, TcpListener::bind((own, 0)).unwrap()));
         let addresses = listeners.iter().map(|(id, listener)| (*id, listener.local_addr().unwrap())).collect();
         let dir = tempfile::tempdir().unwrap();
-        let mut cluster = Cluster { meta: ScriptedMeta::new(&ids), addresses, nodes: BTreeMap::new(), dir };
+        let mut cluster = Cluster { shape, meta: ScriptedMeta::new(&ids), addresses, nodes: BTreeMap::new(), dir };
         for (id, listener) in listeners {
             cluster.start_on(id, listener).await;
         }
@@ -119,13 +153,22 @@ impl Cluster {
             clock,
             io: Arc::new(RealIo),
             open_state: open_noted(&stores),
-            segment_bytes_max: 16 << 20,
+            segment_bytes_max: self.shape.segment_bytes_max,
+            retention_ms: 0,
+            retention_bytes_max: self.shape.retention_bytes_max,
             durability: Durability::Fsync,
             auto_create_topics: false,
             auto_create_consumer_groups: false,
             topic_queue_count: 4,
             store_host: self.addresses[&id],
-            limits: BrokerLimits { zero_ahead_bytes: 1 << 20, ..BrokerLimits::default() },
+            rules: self.shape.rules,
+            limits: BrokerLimits {
+                zero_ahead_bytes: 1 << 20,
+                write_bytes_max: self.shape.segment_bytes_max.min(16 << 20),
+                retention_check_ms: 50,
+                checkpoint_interval_ms: self.shape.checkpoint_interval_ms,
+                ..BrokerLimits::default()
+            },
         });
         let broker = broker.await.unwrap();
         broker.host_group(self.meta.group()).await.unwrap();

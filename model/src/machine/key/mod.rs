@@ -17,6 +17,9 @@
 //! | 0x09 | `attempt` | consumer group, log index, command offset | attempt id and its batch |
 //! | 0x0A | `window_from` | | where the replay of the stored-once window begins |
 //! | 0x0B | `window_chunk` | number | part of the stored-once window (of an installed snapshot) |
+//! | 0x0C | `snapshot_point` | log index | place, log time and next offsets of a snapshot |
+//! | 0x0D | `queue_min` | topic, queue | first offset, where messages were purged |
+//! | 0x0E | `purged` | | the purge point |
 
 pub(super) mod attempt;
 pub(super) mod clock;
@@ -24,7 +27,10 @@ pub(super) mod consumer_group;
 pub(super) mod consumer_group_removed;
 pub(super) mod cursor;
 pub(super) mod in_flight;
+pub(super) mod purged;
 pub(super) mod queue;
+pub(super) mod queue_min;
+pub(super) mod snapshot_point;
 pub(super) mod topic;
 pub(super) mod topic_removed;
 pub(super) mod window_chunk;

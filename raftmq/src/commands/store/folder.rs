@@ -105,7 +105,7 @@ fn list_groups(io: &dyn Io, path: &Path) -> std::io::Result<Vec<Group>> {
     let mut groups = Vec::new();
     let meta = path.join("meta");
     if io.exists(&meta)? {
-        let folder = GroupFolder { log: meta.clone(), queues: None, contents: Contents::Batches };
+        let folder = GroupFolder { log: meta.clone(), queues: None, snapshots: None, contents: Contents::Batches };
         groups.push(Group { id: GroupId::META, name: "namesrv".into(), folder, dir: meta });
     }
     let brokers = path.join("groups");
@@ -120,8 +120,8 @@ fn list_groups(io: &dyn Io, path: &Path) -> std::io::Result<Vec<Group>> {
 
 impl Group {
     fn broker(id: GroupId, dir: PathBuf) -> Group {
-        let queues = Some(dir.join("consumequeue"));
-        let folder = GroupFolder { log: dir.join("log"), queues, contents: Contents::Messages };
+        let (queues, snapshots) = (Some(dir.join("consumequeue")), Some(dir.join("snapshots")));
+        let folder = GroupFolder { log: dir.join("log"), queues, snapshots, contents: Contents::Messages };
         Group { id, name: format!("broker-{id}"), folder, dir }
     }
 

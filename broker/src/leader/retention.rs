@@ -1,0 +1,114 @@
+//! Retention: the leader decides what is forgotten, and every replica forgets it.
+//!
+//! ```text
+//! leader, now and then:  RetentionPolicy::next ── Snapshot or Purge ──▶ log ──▶ apply on every replica
+//! every replica:         a durable checkpoint needs the log before the purge point no more
+//!                        ──▶ Raft takes the kept snapshot and purges ──▶ ConsumeQueue files and older snapshots go
+//! ```
+//! Until a file is gone it costs space and nothing else: readers begin at the state's first offsets.
+
+use super::Replica;
+use raftmq_model::command::{Command, Outcome};
+use raftmq_model::ids::PhysicalOffset;
+use raftmq_model::retention::{Retained, RetentionStep};
+use raftmq_raft::CompactError;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Steps of one look; there is another look soon.
+const STEPS_COUNT_MAX: usize = 4;
+
+impl Replica {
+    /// Proposes snapshots and purges while this replica leads; runs until the group closes.
+    pub(super) async fn retain(self: Arc<Self>) {
+        let mut leadership = self.leadership();
+        let pause = Duration::from_millis(self.limits.retention_check_ms);
+        loop {
+            if leadership.wait_for(|now| now.leader == Some(self.node) && now.ready).await.is_err() {
+                return;
+            }
+            self.retention_steps().await;
+            let _ = timeout(pause, leadership.changed()).await;
+        }
+    }
+
+    async fn retention_steps(&self) {
+        for _ in 0..STEPS_COUNT_MAX {
+            let Some(step) = self.retention_step() else { return };
+            let command = match step {
+                RetentionStep::Snapshot => Command::Snapshot,
+                RetentionStep::Purge { upto_index } => Command::Purge { upto_index },
+            };
+            // The leadership is going, or the log is busy: the next look, here or elsewhere, sees what is left.
+            let Ok(outcomes) = self.propose(vec![command.encode()]).await else { return };
+            match outcomes.into_iter().next().map(Outcome::decode) {
+                Some(Ok(Outcome::Done)) => tracing::info!(group = %self.id(), ?step, "retention"),
+                other => {
+                    tracing::warn!(group = %self.id(), ?step, ?other, "retention was refused");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn retention_step(&self) -> Option<RetentionStep> {
+        let log = self.group.log();
+        let (_, last) = log.last()?;
+        let end = log.end_offset(last).unwrap_or(PhysicalOffset(0));
+        let state = self.view.state();
+        let (purged, points) = (state.purged(), state.snapshot_points());
+        self.retention.next(&Retained { now: self.clock.now(), purged, points, end })
+    }
+
+    /// Lets go of what the state needs no more; runs until the group closes.
+    pub(super) async fn release_log(self: Arc<Self>) {
+        let mut released = self.view.released();
+        loop {
+            let upto = *released.borrow_and_update();
+            if upto > 0 {
+                match self.release_upto(upto).await {
+                    Ok(()) => {}
+                    Err(ReleaseError::Log(CompactError::Stopped)) => return,
+                    Err(error) => tracing::error!(group = %self.id(), upto, %error, "the log cannot be purged"),
+                }
+            }
+            if released.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn release_upto(self: &Arc<Self>, upto: u64) -> Result<(), ReleaseError> {
+        self.group.purge_upto(upto).await?;
+        let replica = Arc::clone(self);
+        let forget = move || replica.forget_files();
+        if self.threaded {
+            tokio::task::spawn_blocking(forget).await.map_err(io::Error::other)??
+        } else {
+            forget()?
+        }
+        tracing::info!(group = %self.id(), upto, "purged the log");
+        Ok(())
+    }
+
+    /// ConsumeQueue files of purged messages, and snapshots before the log's beginning.
+    fn forget_files(&self) -> io::Result<()> {
+        let queues: Vec<_> = self.view.state().queues().map(|(topic, queue, _)| (topic, queue)).collect();
+        for (topic, queue) in queues {
+            let min = self.view.state().queue_min(topic, queue);
+            self.view.queues().forget_before(topic, queue, min)?;
+        }
+        let purged = self.group.log().purged().map_or(0, |(_, index)| index);
+        self.view.snapshots().retain(|snapshot| snapshot >= purged)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ReleaseError {
+    #[error(transparent)]
+    Log(#[from] CompactError),
+    #[error(transparent)]
+    Files(#[from] io::Error),
+}

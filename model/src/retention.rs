@@ -1,0 +1,160 @@
+//! What a leader decides about its log: when to keep a snapshot, and up to which one to purge. Pure: the clock, the
+//! volume and the log are told. The decision is a command of the log (`crate::machine`), so all replicas forget the same.
+
+use crate::ids::{PhysicalOffset, Timestamp};
+use crate::machine::{Purged, SNAPSHOT_POINTS_COUNT_MAX, SnapshotPoint};
+
+/// How long messages are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetentionPolicy {
+    /// Milliseconds for which a message is kept; 0: for ever.
+    pub retention_ms: u64,
+    /// Bytes of log that are kept, and up to a segment and a sixteenth more; 0: no bound.
+    pub retention_bytes_max: u64,
+    /// Bytes of a segment of the log: what is purged within one does not give its space back.
+    pub segment_bytes: u64,
+}
+
+/// What there is.
+#[derive(Clone, Copy, Debug)]
+pub struct Retained<'a> {
+    /// The log clock, or later.
+    pub now: Timestamp,
+    /// The purge point.
+    pub purged: Purged,
+    /// Kept snapshots, oldest first.
+    pub points: &'a [SnapshotPoint],
+    /// Where the log ends.
+    pub end: PhysicalOffset,
+}
+
+/// What to propose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetentionStep {
+    /// [`crate::command::Command::Snapshot`].
+    Snapshot,
+    /// [`crate::command::Command::Purge`].
+    Purge {
+        /// Log index of the snapshot.
+        upto_index: u64,
+    },
+}
+
+impl RetentionPolicy {
+    /// The next step, if there is one now. After it was taken there may be another one.
+    #[must_use]
+    pub fn next(&self, retained: &Retained<'_>) -> Option<RetentionStep> {
+        if let Some(point) = self.expired(retained) {
+            return Some(RetentionStep::Purge { upto_index: point.index });
+        }
+        self.snapshot_due(retained).then_some(RetentionStep::Snapshot)
+    }
+
+    /// The newest snapshot before which nothing has to be kept.
+    fn expired<'a>(&self, retained: &Retained<'a>) -> Option<&'a SnapshotPoint> {
+        let old =
+            |point: &&SnapshotPoint| self.retention_ms > 0 && retained.now.ms_since(point.at) >= self.retention_ms;
+        let by_age = retained.points.iter().rev().find(old);
+        let kept = |point: &SnapshotPoint| retained.end.0.saturating_sub(point.offset.0);
+        let too_large = self.retention_bytes_max > 0
+            && retained.end.0.saturating_sub(retained.purged.offset.0) > self.retention_bytes_max;
+        let fits = retained.points.iter().find(|point| kept(point) <= self.retention_bytes_max);
+        let by_bytes = if too_large { fits.or(retained.points.last()) } else { None };
+        by_age.into_iter().chain(by_bytes).max_by_key(|point| point.index)
+    }
+
+    /// A new segment has begun since the last snapshot, and enough was written, or enough time went by, for a purge up to here
+    /// to be worth its snapshot.
+    fn snapshot_due(&self, retained: &Retained<'_>) -> bool {
+        let last = retained.points.last().map_or(retained.purged.offset, |point| point.offset);
+        if retained.end.0 / self.segment_bytes <= last.0 / self.segment_bytes {
+            return false;
+        }
+        let steps = SNAPSHOT_POINTS_COUNT_MAX as u64;
+        let kept = retained.end.0.saturating_sub(retained.purged.offset.0);
+        let bytes = if self.retention_bytes_max > 0 { kept.min(self.retention_bytes_max) } else { kept };
+        let enough = (retained.end.0 - last.0) >= bytes / steps;
+        let age = retained.points.last().map(|point| retained.now.ms_since(point.at));
+        enough || (self.retention_ms > 0 && age.is_some_and(|age| age >= self.retention_ms / steps))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEGMENT: u64 = 100;
+    const POLICY: RetentionPolicy =
+        RetentionPolicy { retention_ms: 1600, retention_bytes_max: 1600, segment_bytes: SEGMENT };
+
+    fn points(points: &[(u64, u64, i64)]) -> Vec<SnapshotPoint> {
+        let point = |(index, offset, at): &(u64, u64, i64)| SnapshotPoint {
+            index: *index,
+            offset: PhysicalOffset(*offset),
+            at: Timestamp(*at),
+            queues: Vec::new(),
+        };
+        points.iter().map(point).collect()
+    }
+
+    fn next(
+        policy: RetentionPolicy,
+        now: i64,
+        purged: (u64, u64),
+        kept: &[(u64, u64, i64)],
+        end: u64,
+    ) -> Option<RetentionStep> {
+        let purged = Purged { index: purged.0, offset: PhysicalOffset(purged.1) };
+        policy.next(&Retained { now: Timestamp(now), purged, points: &points(kept), end: PhysicalOffset(end) })
+    }
+
+    #[test]
+    fn a_snapshot_is_due_in_a_new_segment() {
+        assert_eq!(next(POLICY, 0, (0, 0), &[], 99), None, "still in the first segment");
+        assert_eq!(next(POLICY, 0, (0, 0), &[], 100), Some(RetentionStep::Snapshot));
+        assert_eq!(next(POLICY, 0, (0, 0), &[(5, 101, 0)], 199), None, "one for each segment");
+        assert_eq!(next(POLICY, 0, (0, 0), &[(5, 101, 0)], 201), Some(RetentionStep::Snapshot));
+    }
+
+    #[test]
+    fn snapshots_come_in_steps_of_a_sixteenth_of_what_is_kept() {
+        let unbounded = RetentionPolicy { retention_bytes_max: 0, ..POLICY };
+        assert_eq!(next(unbounded, 0, (0, 0), &[(5, 6400, 0)], 6500), None, "a sixteenth of 6500 was not written");
+        assert_eq!(next(unbounded, 0, (0, 0), &[(5, 6400, 0)], 6900), Some(RetentionStep::Snapshot));
+        assert_eq!(next(unbounded, 99, (0, 0), &[(5, 6400, 0)], 6500), None);
+        assert_eq!(next(unbounded, 100, (0, 0), &[(5, 6400, 0)], 6500), Some(RetentionStep::Snapshot), "or the time");
+    }
+
+    #[test]
+    fn the_newest_snapshot_that_is_old_enough_is_the_purge_point() {
+        let kept = [(5, 101, 1000), (6, 201, 2000), (7, 301, 3000)];
+        assert_eq!(next(POLICY, 2599, (0, 0), &kept, 302), None);
+        assert_eq!(next(POLICY, 2600, (0, 0), &kept, 302), Some(RetentionStep::Purge { upto_index: 5 }));
+        assert_eq!(next(POLICY, 3700, (0, 0), &kept, 302), Some(RetentionStep::Purge { upto_index: 6 }));
+        let for_ever = RetentionPolicy { retention_ms: 0, ..POLICY };
+        assert_eq!(next(for_ever, i64::MAX, (0, 0), &kept, 302), None);
+    }
+
+    #[test]
+    fn the_oldest_snapshot_that_keeps_no_more_than_the_bound_is_the_purge_point() {
+        let kept = [(5, 101, 0), (6, 601, 0), (7, 1001, 0)];
+        assert_eq!(next(POLICY, 0, (0, 0), &kept, 1600), Some(RetentionStep::Snapshot), "no more than the bound");
+        assert_eq!(next(POLICY, 0, (0, 0), &kept, 1701), Some(RetentionStep::Purge { upto_index: 5 }));
+        assert_eq!(next(POLICY, 0, (0, 0), &kept, 1702), Some(RetentionStep::Purge { upto_index: 6 }));
+        assert_eq!(
+            next(POLICY, 0, (0, 0), &kept, 9000),
+            Some(RetentionStep::Purge { upto_index: 7 }),
+            "the best there is"
+        );
+        assert_eq!(next(POLICY, 0, (0, 0), &[], 9000), Some(RetentionStep::Snapshot));
+        let unbounded = RetentionPolicy { retention_bytes_max: 0, ..POLICY };
+        assert_eq!(next(unbounded, 0, (0, 0), &kept, 1100), Some(RetentionStep::Snapshot));
+    }
+
+    #[test]
+    fn the_stricter_bound_decides() {
+        let kept = [(5, 101, 0), (6, 601, 2000)];
+        assert_eq!(next(POLICY, 1700, (0, 0), &kept, 1702), Some(RetentionStep::Purge { upto_index: 6 }));
+        assert_eq!(next(POLICY, 3600, (0, 0), &kept, 700), Some(RetentionStep::Purge { upto_index: 6 }));
+    }
+}

@@ -59,4 +59,14 @@ pub mod internals {
     pub use crate::fatal::FatalReport;
     pub use crate::log_store::LogStore;
     pub use crate::types::{Payload, TypeConfig};
+
+    /// What a machine is given behind the entry of that term and index, in a group without members.
+    #[must_use]
+    pub fn bookkeeping(term: u64, index: u64) -> bytes::Bytes {
+        let books = crate::bookkeeping::Bookkeeping {
+            applied: Some(crate::types::log_id((term, index))),
+            ..crate::bookkeeping::Bookkeeping::default()
+        };
+        books.encode(&books.membership_json().unwrap_or_default())
+    }
 }

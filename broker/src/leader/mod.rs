@@ -26,4 +26,6 @@ pub(crate) use failure::failure;
 pub use replica::Replica;
 pub(crate) use replica::ReplicaOptions;
 pub(crate) use replicas::Replicas;
+#[cfg(test)]
+pub(crate) use retention::forget_files;
 pub(crate) use wait_table::WaitTable;

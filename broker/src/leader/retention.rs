@@ -8,10 +8,12 @@
 //! Until a file is gone it costs space and nothing else: readers begin at the state's first offsets.
 
 use super::Replica;
+use crate::machine::MachineView;
 use raftmq_model::command::{Command, Outcome};
 use raftmq_model::ids::PhysicalOffset;
 use raftmq_model::retention::{Retained, RetentionStep};
 use raftmq_raft::CompactError;
+use raftmq_store::CommitLog;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,8 +84,8 @@ impl Replica {
 
     async fn release_upto(self: &Arc<Self>, upto: u64) -> Result<(), ReleaseError> {
         self.group.purge_upto(upto).await?;
-        let replica = Arc::clone(self);
-        let forget = move || replica.forget_files();
+        let (view, log) = (Arc::clone(&self.view), self.group.log().clone());
+        let forget = move || forget_files(&view, &log);
         if self.threaded {
             tokio::task::spawn_blocking(forget).await.map_err(io::Error::other)??
         } else {
@@ -92,17 +94,19 @@ impl Replica {
         tracing::info!(group = %self.id(), upto, "purged the log");
         Ok(())
     }
+}
 
-    /// ConsumeQueue files of purged messages, and snapshots before the log's beginning.
-    fn forget_files(&self) -> io::Result<()> {
-        let queues: Vec<_> = self.view.state().queues().map(|(topic, queue, _)| (topic, queue)).collect();
-        for (topic, queue) in queues {
-            let min = self.view.state().queue_min(topic, queue);
-            self.view.queues().forget_before(topic, queue, min)?;
-        }
-        let purged = self.group.log().purged().map_or(0, |(_, index)| index);
-        self.view.snapshots().retain(|snapshot| snapshot >= purged)
+/// Removes ConsumeQueue files whose messages are no longer in the log, and snapshots before the entry that it begins behind.
+/// What a later purge point has given up already stays until the log goes there: a restart may need it.
+pub(crate) fn forget_files(view: &MachineView, log: &CommitLog) -> io::Result<()> {
+    let Some((_, purged)) = log.purged() else { return Ok(()) };
+    let begin = log.end_offset(purged).unwrap_or(PhysicalOffset(0));
+    let queues: Vec<_> = view.state().queues().map(|(topic, queue, _)| (topic, queue)).collect();
+    for (topic, queue) in queues {
+        let first = view.queues().lower_bound(topic, queue, begin)?;
+        view.queues().forget_before(topic, queue, first)?;
     }
+    view.snapshots().retain(|snapshot| snapshot >= purged)
 }
 
 #[derive(Debug, thiserror::Error)]

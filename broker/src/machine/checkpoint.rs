@@ -75,9 +75,14 @@ impl Horizon {
         }
     }
 
-    /// Up to where the log can go once this state is durable: the purge point, when a restart needs nothing before it.
-    pub(super) fn released(&self) -> Option<u64> {
-        (self.purged > 0 && self.window_from.is_none_or(|from| from > self.purged)).then_some(self.purged)
+    /// Up to where the log can go once this state is durable: the last snapshot at or before the purge point before which a
+    /// restart needs nothing; 0: there is none.
+    pub(super) fn released(&self, snapshots: &Snapshots) -> io::Result<u64> {
+        if self.purged == 0 {
+            return Ok(0);
+        }
+        let upto = self.window_from.map_or(self.purged, |from| self.purged.min(from.saturating_sub(1)));
+        Ok(snapshots.indexes()?.into_iter().filter(|index| *index <= upto).max().unwrap_or(0))
     }
 
     /// Snapshots before the purge point are kept until the log is purged; the others that are no points were given up.
@@ -363,7 +368,8 @@ impl Shared {
         if !pending.snapshots.is_empty() {
             self.snapshots.retain(|index| pending.horizon.keeps(index))?;
         }
-        if let Some(released) = pending.horizon.released() {
+        if *self.released.borrow() < pending.horizon.purged {
+            let released = pending.horizon.released(&self.snapshots)?;
             self.released.send_if_modified(|known| *known < released && std::mem::replace(known, released) != released);
         }
         Ok(())

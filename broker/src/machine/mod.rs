@@ -205,4 +205,6 @@ fn damaged(entry: &Entry, error: &dyn std::fmt::Display) -> io::Error {
 }
 
 #[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
 mod tests;

@@ -60,7 +60,7 @@ impl BrokerMachine {
         }
         let (applied, restored) = restored.map_or((0, None), |kept| (kept.applied, Some(kept.bookkeeping)));
         let name = format!("checkpoint-{group}");
-        let released = watch::Sender::new(Horizon::of(&state).released().unwrap_or(0));
+        let released = watch::Sender::new(Horizon::of(&state).released(&snapshots)?);
         let seen = released.subscribe();
         let checkpoints = {
             let (queues, snapshots) = (Arc::clone(&queues), snapshots.clone());

@@ -15,8 +15,13 @@ use std::path::Path;
 use std::time::Duration;
 
 const GROUP: GroupId = GroupId(1);
-const TOPIC: TopicUid = TopicUid(7);
+pub(super) const TOPIC: TopicUid = TopicUid(7);
 const CONSUMERS: ConsumerGroupUid = ConsumerGroupUid(8);
+
+/// The records that everything else needs.
+pub(super) fn setup(index: u64) -> Vec<Command> {
+    vec![command_of(index - 1)]
+}
 
 fn command_of(i: u64) -> Command {
     match i {
@@ -43,7 +48,7 @@ fn command_of(i: u64) -> Command {
 }
 
 /// Every third message id comes twice.
-fn append(i: u64) -> Command {
+pub(super) fn append(i: u64) -> Command {
     let id = if i.is_multiple_of(3) { i.saturating_sub(5) } else { i };
     let entry = AppendEntry {
         topic: TOPIC,
@@ -57,7 +62,7 @@ fn append(i: u64) -> Command {
 }
 
 /// Some are stale: that must be the same everywhere, too.
-fn pop(i: u64) -> Command {
+pub(super) fn pop(i: u64) -> Command {
     let from = i / 5;
     Command::Pop(Pop {
         consumer_group: CONSUMERS.0,
@@ -72,7 +77,7 @@ fn pop(i: u64) -> Command {
     })
 }
 
-fn ack(i: u64) -> Command {
+pub(super) fn ack(i: u64) -> Command {
     let handle = HandleKey {
         consumer_group: CONSUMERS.0,
         topic: TOPIC.0,
@@ -105,7 +110,7 @@ fn log_options(dir: &Path) -> CommitLogOptions {
 }
 
 /// A clock before all that is applied.
-struct NoClock;
+pub(super) struct NoClock;
 
 impl raftmq_model::clock::Clock for NoClock {
     fn now(&self) -> Timestamp {

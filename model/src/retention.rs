@@ -4,6 +4,10 @@
 use crate::ids::{PhysicalOffset, Timestamp};
 use crate::machine::{Purged, SNAPSHOT_POINTS_COUNT_MAX, SnapshotPoint};
 
+/// Bytes between two snapshots, at least, where a bound on what is kept does not ask for more: a snapshot is up to some 80 MiB
+/// large, most of it the stored-once window, and is written and encoded beside the traffic.
+const SNAPSHOT_SPACING_BYTES: u64 = 1 << 30;
+
 /// How long messages are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionPolicy {
@@ -72,8 +76,11 @@ impl RetentionPolicy {
         }
         let steps = SNAPSHOT_POINTS_COUNT_MAX as u64;
         let kept = retained.end.0.saturating_sub(retained.purged.offset.0);
-        let bytes = if self.retention_bytes_max > 0 { kept.min(self.retention_bytes_max) } else { kept };
-        let enough = (retained.end.0 - last.0) >= bytes / steps;
+        let spacing = match self.retention_bytes_max {
+            0 => (kept / steps).max(SNAPSHOT_SPACING_BYTES),
+            max => (kept.min(max) / steps).max(SNAPSHOT_SPACING_BYTES.min(max / 4)),
+        };
+        let enough = (retained.end.0 - last.0) >= spacing;
         let age = retained.points.last().map(|point| retained.now.ms_since(point.at));
         enough || (self.retention_ms > 0 && age.is_some_and(|age| age >= self.retention_ms / steps))
     }
@@ -111,18 +118,23 @@ mod tests {
     #[test]
     fn a_snapshot_is_due_in_a_new_segment() {
         assert_eq!(next(POLICY, 0, (0, 0), &[], 99), None, "still in the first segment");
-        assert_eq!(next(POLICY, 0, (0, 0), &[], 100), Some(RetentionStep::Snapshot));
-        assert_eq!(next(POLICY, 0, (0, 0), &[(5, 101, 0)], 199), None, "one for each segment");
-        assert_eq!(next(POLICY, 0, (0, 0), &[(5, 101, 0)], 201), Some(RetentionStep::Snapshot));
+        assert_eq!(next(POLICY, 0, (0, 0), &[], 399), None, "a quarter of what is kept, at least");
+        assert_eq!(next(POLICY, 0, (0, 0), &[], 400), Some(RetentionStep::Snapshot));
+        assert_eq!(next(POLICY, 0, (0, 0), &[(5, 401, 0)], 499), None, "one for each segment");
+        assert_eq!(next(POLICY, 0, (0, 0), &[(5, 401, 0)], 801), Some(RetentionStep::Snapshot));
     }
 
     #[test]
     fn snapshots_come_in_steps_of_a_sixteenth_of_what_is_kept() {
+        const GIB: u64 = 1 << 30;
         let unbounded = RetentionPolicy { retention_bytes_max: 0, ..POLICY };
-        assert_eq!(next(unbounded, 0, (0, 0), &[(5, 6400, 0)], 6500), None, "a sixteenth of 6500 was not written");
-        assert_eq!(next(unbounded, 0, (0, 0), &[(5, 6400, 0)], 6900), Some(RetentionStep::Snapshot));
-        assert_eq!(next(unbounded, 99, (0, 0), &[(5, 6400, 0)], 6500), None);
-        assert_eq!(next(unbounded, 100, (0, 0), &[(5, 6400, 0)], 6500), Some(RetentionStep::Snapshot), "or the time");
+        let due = |now, last, end| next(unbounded, now, (0, 0), &[(5, last, 0)], end);
+        assert_eq!(due(0, GIB, 2 * GIB - 1), None, "a gibibyte, at least");
+        assert_eq!(due(0, GIB, 2 * GIB), Some(RetentionStep::Snapshot));
+        assert_eq!(due(0, 64 * GIB, 66 * GIB), None, "a sixteenth of 66 GiB was not written");
+        assert_eq!(due(0, 64 * GIB, 69 * GIB), Some(RetentionStep::Snapshot));
+        assert_eq!(due(99, 64 * GIB, 66 * GIB), None);
+        assert_eq!(due(100, 64 * GIB, 66 * GIB), Some(RetentionStep::Snapshot), "or the time");
     }
 
     #[test]
@@ -139,6 +151,7 @@ mod tests {
     fn the_oldest_snapshot_that_keeps_no_more_than_the_bound_is_the_purge_point() {
         let kept = [(5, 101, 0), (6, 601, 0), (7, 1001, 0)];
         assert_eq!(next(POLICY, 0, (0, 0), &kept, 1600), Some(RetentionStep::Snapshot), "no more than the bound");
+        assert_eq!(next(POLICY, 0, (0, 0), &kept, 1300), None);
         assert_eq!(next(POLICY, 0, (0, 0), &kept, 1701), Some(RetentionStep::Purge { upto_index: 5 }));
         assert_eq!(next(POLICY, 0, (0, 0), &kept, 1702), Some(RetentionStep::Purge { upto_index: 6 }));
         assert_eq!(
@@ -148,7 +161,7 @@ mod tests {
         );
         assert_eq!(next(POLICY, 0, (0, 0), &[], 9000), Some(RetentionStep::Snapshot));
         let unbounded = RetentionPolicy { retention_bytes_max: 0, ..POLICY };
-        assert_eq!(next(unbounded, 0, (0, 0), &kept, 1100), Some(RetentionStep::Snapshot));
+        assert_eq!(next(unbounded, 0, (0, 0), &kept, 9000), None);
     }
 
     #[test]

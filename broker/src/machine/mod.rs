@@ -12,11 +12,13 @@
 //! woken behind `apply_end` only, so nobody sees what is not committed (law 5).
 
 mod checkpoint;
+mod digests;
 mod offline;
 mod open;
 mod view;
 
 pub(crate) use checkpoint::CheckpointBounds;
+pub use digests::{DIGESTS_COUNT_MAX, DigestRefusal, StateDigest};
 pub use offline::stored_checkpoint;
 pub(crate) use open::MachineOptions;
 pub use view::MachineView;
@@ -68,6 +70,7 @@ impl Machine for BrokerMachine {
         self.applied = entry.index;
         self.entries_count += 1;
         if entry.kind != EntryKind::Batch {
+            self.view.reached(entry.index, &self.view.state_mut());
             return Ok(Vec::new());
         }
         let batch = Batch::decode(entry.payload.clone()).map_err(|error| damaged(entry, &error))?;
@@ -90,6 +93,7 @@ impl Machine for BrokerMachine {
         }
         // Under the lock, so that a reader who sees an offset in the state finds its unit.
         self.view.queues().append_all(&self.changes.enqueues[enqueued_before..])?;
+        self.view.reached(entry.index, &state);
         Ok(outcomes)
     }
 

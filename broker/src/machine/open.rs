@@ -55,7 +55,7 @@ impl BrokerMachine {
         let name = format!("checkpoint-{group}");
         let checkpoints = Checkpoints::start(name, store, Arc::clone(&queues), checkpoints, threaded)?;
         clock.applied(state.now());
-        let view = Arc::new(MachineView::new(state, queues));
+        let view = Arc::new(MachineView::new(state, applied, queues));
         let machine = BrokerMachine {
             view: Arc::clone(&view),
             waits,

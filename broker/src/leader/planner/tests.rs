@@ -41,7 +41,7 @@ impl Bench {
     fn new(fifo: bool) -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let queues = Arc::new(ConsumeQueues::open(dir.path(), Arc::new(RealIo)).unwrap());
-        let view = MachineView::new(GroupState::new(GroupId(1)), queues);
+        let view = MachineView::new(GroupState::new(GroupId(1)), 0, queues);
         let (records, reads) = (BTreeMap::new(), Cell::new(0));
         let mut bench = Bench {
             _dir: dir,

@@ -54,10 +54,15 @@ impl Bookkeeping {
             return Err(damaged("the Raft bookkeeping of the state is too short"));
         }
         let version = bytes.get_u8();
+        if version != VERSION {
+            let what =
+                format!("the Raft bookkeeping of the state has the format version {version}, and this program knows");
+            return Err(damaged(&format!("{what} up to {VERSION}: use a newer one")));
+        }
         let flags = bytes.get_u8();
         let reserved = bytes.split_to(6);
-        if version != VERSION || flags & !(APPLIED | INSTALLED) != 0 || reserved.iter().any(|byte| *byte != 0) {
-            return Err(damaged("the Raft bookkeeping of the state is of another version"));
+        if flags & !(APPLIED | INSTALLED) != 0 || reserved.iter().any(|byte| *byte != 0) {
+            return Err(damaged("the Raft bookkeeping of the state has unknown flags"));
         }
         let id = (bytes.get_u64(), bytes.get_u64());
         let next_offset = bytes.get_u64();

@@ -21,7 +21,7 @@ pub const FRAME_ALIGN: u64 = 8;
 pub const PAYLOAD_BYTES_MAX: usize = (1 << 30) - 1;
 
 pub(crate) const MAGIC: u32 = 0x524d_5146; // "RMQF"
-const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 const KIND_FILLER: u8 = 0xff;
 
 /// What an entry holds.
@@ -66,6 +66,19 @@ pub struct FrameHeader {
 #[must_use]
 pub fn frame_bytes(payload_bytes: u64) -> u64 {
     (HEADER_BYTES as u64 + payload_bytes).next_multiple_of(FRAME_ALIGN)
+}
+
+/// The version of a frame that a newer program wrote, when these bytes begin one. A header of this version whose version
+/// byte alone has rotted is none: its checksum says so.
+pub(crate) fn newer_version(bytes: &[u8; HEADER_BYTES], base: u64) -> Option<u8> {
+    if u32_at(bytes, 0) != MAGIC || bytes[4] <= VERSION {
+        return None;
+    }
+    let mut ours = *bytes;
+    ours[4] = VERSION;
+    let mut hasher = seeded(base);
+    hasher.update(&ours[..40]);
+    (hasher.finalize() != u32_at(bytes, 40)).then_some(bytes[4])
 }
 
 fn seeded(base: u64) -> crc32fast::Hasher {

@@ -110,6 +110,7 @@ impl Broker {
             };
             let open_log = || CommitLog::open(log).map(|(log, _)| log).map_err(io::Error::other);
             BrokerMachine::open(machine, open_log)
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", dir.join("state").display())))
         };
         if threaded { tokio::task::spawn_blocking(open).await.map_err(io::Error::other)? } else { open() }
     }

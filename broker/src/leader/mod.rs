@@ -4,11 +4,12 @@
 //! plan that came too late is made again. All state of this folder is soft: it is dropped with the leadership.
 //!
 //! Files: `replica` the calls, `pop`, `planner` and `attempts` taking messages, `wait` and `wait_table` long polls, `dead_letter` and
-//! `config_sync` the drivers, `failure` why a call was not served, `replicas` all of this node's.
+//! `config_sync` the drivers, `digest` what replicas are compared by, `failure` why a call was not served, `replicas` all of this node's.
 
 mod attempts;
 mod config_sync;
 mod dead_letter;
+mod digest;
 mod drivers;
 mod failure;
 mod lag;
@@ -21,6 +22,7 @@ mod retention;
 mod wait;
 mod wait_table;
 
+pub use digest::{DIGEST_AHEAD_COUNT_MAX, DigestError, ReplicaDigest};
 pub(crate) use drivers::Drivers;
 pub(crate) use failure::failure;
 pub use replica::Replica;

@@ -119,12 +119,7 @@ impl Replica {
     /// The first ConsumeQueue that does not end where the state says, as a sentence; they never differ.
     #[must_use]
     pub fn queue_out_of_step(&self) -> Option<String> {
-        let state = self.view.state();
-        let mut queues = state.queues();
-        let (topic, queue, next) =
-            queues.find(|(topic, queue, next)| self.view.queues().max(*topic, *queue) != *next)?;
-        let max = self.view.queues().max(topic, queue);
-        Some(format!("queue {queue} of topic {topic} ends at {max}, and by the state at {next}"))
+        self.view.queue_out_of_step()
     }
 
     /// Who leads, as this replica knows.

@@ -105,8 +105,16 @@ impl Kept {
     }
 
     pub(super) fn decode(mut value: Bytes) -> io::Result<Kept> {
-        if value.len() < KEPT_HEADER_BYTES || value.get_u8() != KEPT_VERSION {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the bookkeeping of the state cannot be read"));
+        let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+        if value.len() < KEPT_HEADER_BYTES {
+            return Err(damaged("the bookkeeping of the state is too short".into()));
+        }
+        let version = value.get_u8();
+        if version != KEPT_VERSION {
+            let what = "and this program knows up to";
+            return Err(damaged(format!(
+                "the bookkeeping has the format version {version}, {what} {KEPT_VERSION}: use a newer one"
+            )));
         }
         let applied = value.get_u64();
         Ok(Kept { applied, bookkeeping: value })

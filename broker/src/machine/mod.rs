@@ -12,12 +12,14 @@
 //! woken behind `apply_end` only, so nobody sees what is not committed (law 5).
 
 mod checkpoint;
+mod digests;
 mod offline;
 mod open;
 mod snapshot;
 mod view;
 
 pub(crate) use checkpoint::CheckpointBounds;
+pub use digests::{DIGESTS_COUNT_MAX, DigestRefusal, StateDigest};
 pub use offline::stored_checkpoint;
 pub(crate) use open::MachineOptions;
 pub use view::MachineView;
@@ -72,6 +74,7 @@ impl Machine for BrokerMachine {
         self.applied = entry.index;
         self.entries_count += 1;
         if entry.kind != EntryKind::Batch {
+            self.view.reached(entry.index, &self.view.state_mut());
             return Ok(Vec::new());
         }
         let batch = Batch::decode(entry.payload.clone()).map_err(|error| damaged(entry, &error))?;
@@ -95,6 +98,7 @@ impl Machine for BrokerMachine {
         self.snapshot_asked = state.end_entry(at, &mut self.changes);
         // Under the lock, so that a reader who sees an offset in the state finds its unit.
         self.view.queues().append_all(&self.changes.enqueues[enqueued_before..])?;
+        self.view.reached(entry.index, &state);
         Ok(outcomes)
     }
 
@@ -142,10 +146,14 @@ impl Machine for BrokerMachine {
         let applied = raftmq_raft::stored_applied(bookkeeping.clone())?.map_or(0, |(_, index)| index);
         let body = snapshot::join(&bookkeeping, &data);
         let kept = Kept { applied, bookkeeping };
-        self.checkpoints.install(Installed { kept, body, pairs, state: &state })?;
-        tracing::info!(%group, applied, "started over from a snapshot of the leader");
         self.clock.applied(state.now());
-        *self.view.state_mut() = state;
+        // Under the lock, so that no reader finds the new queues beside the old state.
+        let mut known = self.view.state_mut();
+        self.checkpoints.install(Installed { kept, body, pairs, state: &state })?;
+        *known = state;
+        self.view.reached(applied, &known);
+        drop(known);
+        tracing::info!(%group, applied, "started over from a snapshot of the leader");
         self.applied = applied;
         self.changes.clear();
         self.entries_count = 0;

@@ -67,7 +67,7 @@ impl BrokerMachine {
             Checkpoints::start(name, store, queues, snapshots, released, checkpoints, threaded)?
         };
         clock.applied(state.now());
-        let view = Arc::new(MachineView::new(state, queues, snapshots, seen));
+        let view = Arc::new(MachineView::new(state, applied, queues, snapshots, seen));
         let machine = BrokerMachine {
             view: Arc::clone(&view),
             rules,

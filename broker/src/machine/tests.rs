@@ -1,5 +1,7 @@
 //! Restart and replay: whatever the checkpoint, the state ends up equal.
 
+mod digests;
+
 use super::*;
 use crate::log_clock::LogClock;
 use crate::machine::checkpoint::CheckpointBounds;

@@ -1,5 +1,6 @@
 //! The applied state as readers see it.
 
+use super::digests::Digests;
 use bytes::Bytes;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use raftmq_model::ids::{PhysicalOffset, QueueId, QueueOffset, TopicUid};
@@ -8,6 +9,7 @@ use raftmq_store::consume_queue::ConsumeQueues;
 use raftmq_store::{CommitLog, Snapshots};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::watch;
 
 /// One replica's applied state and ConsumeQueues; shared between its machine and its readers.
@@ -16,16 +18,22 @@ pub struct MachineView {
     queues: Arc<ConsumeQueues>,
     snapshots: Snapshots,
     released: watch::Receiver<u64>,
+    /// Index of the last entry in the state. Invariant: written under the state's write lock only, so that it belongs to the
+    /// state for whoever holds either lock.
+    applied: AtomicU64,
+    digests: Digests,
 }
 
 impl MachineView {
     pub(crate) fn new(
         state: GroupState,
+        applied: u64,
         queues: Arc<ConsumeQueues>,
         snapshots: Snapshots,
         released: watch::Receiver<u64>,
     ) -> MachineView {
-        MachineView { state: RwLock::new(state), queues, snapshots, released }
+        let (state, applied, digests) = (RwLock::new(state), AtomicU64::new(applied), Digests::default());
+        MachineView { state, queues, snapshots, released, applied, digests }
     }
 
     /// The entry up to which this replica needs its log no more, 0: none; what of that is durable.
@@ -51,6 +59,21 @@ impl MachineView {
 
     pub(crate) fn state_mut(&self) -> RwLockWriteGuard<'_, GroupState> {
         self.state.write()
+    }
+
+    /// Index of the last entry in the state, for who holds its lock.
+    pub(super) fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn digests(&self) -> &Digests {
+        &self.digests
+    }
+
+    /// `state` is that of this view and has all of the entry `index`.
+    pub(super) fn reached(&self, index: u64, state: &RwLockWriteGuard<'_, GroupState>) {
+        self.applied.store(index, Ordering::Relaxed);
+        self.digests.reached(index, state, &self.queues);
     }
 
     /// The record of one message and where it lies; `known` is its bytes when they were read before.

@@ -13,10 +13,10 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// A key prefix that this version does not know.
-    #[error("state key with unknown prefix {0:#04x}: written by a newer version?")]
+    #[error("a key with the unknown prefix {0:#04x}, as a newer program may write: use that one")]
     Prefix(u8),
     /// A value version that this version does not know.
-    #[error("state value with unknown version {0}: written by a newer version?")]
+    #[error("a value of the unknown format version {0}, as a newer program may write: use that one")]
     Version(u8),
     /// A key or value ends early.
     #[error("state key or value is too short")]

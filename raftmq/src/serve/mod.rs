@@ -20,6 +20,7 @@ mod peer_links;
 mod peer_service;
 pub(crate) mod placement;
 mod reach;
+mod replica_digest;
 mod states;
 mod topics;
 mod waiting;

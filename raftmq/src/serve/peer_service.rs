@@ -1,15 +1,16 @@
-//! The peer service: birth of a cluster, and what this node's replicas say. Served on the peer port, before and after the
-//! birth.
+//! The peer service: birth of a cluster, and what this node's replicas say (their digests: `replica_digest.rs`). Served on
+//! the peer port, before and after the birth.
 
 use super::node::{AdoptError, Node, decode_birth};
+use super::replica_digest;
 use crate::config::Role;
 use prost::Message;
 use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
 use raftmq_proto::metadata::{PEER_FROM_NODE, PEER_TO_NODE};
 use raftmq_proto::peer::peer_server::{Peer, PeerServer};
 use raftmq_proto::peer::{
-    AdoptReply, AdoptRequest, InitializeReply, InitializeRequest, PingReply, PingRequest, ReplicaStatus, StatusReply,
-    StatusRequest, TransferReply, TransferRequest,
+    AdoptReply, AdoptRequest, DigestReply, DigestRequest, InitializeReply, InitializeRequest, PingReply, PingRequest,
+    ReplicaStatus, StatusReply, StatusRequest, TransferReply, TransferRequest,
 };
 use raftmq_raft::{Group, InitializeError, TransferError};
 use std::sync::Arc;
@@ -140,6 +141,12 @@ impl Peer for PeerService {
             Err(TransferError::TimedOut) => Err(Status::aborted(TransferError::TimedOut.to_string())),
             Err(error) => Err(Status::failed_precondition(error.to_string())),
         }
+    }
+
+    async fn digest(&self, request: Request<DigestRequest>) -> Result<Response<DigestReply>, Status> {
+        self.check(&request)?;
+        let born = self.node.born().ok_or_else(|| Status::unavailable("the node is starting"))?;
+        Ok(Response::new(replica_digest::digest(&born, request.into_inner()).await?))
     }
 }
 

@@ -37,7 +37,7 @@ async fn connect(address: &str) -> Result<MessagingServiceClient<Channel>, Strin
     endpoint.connect().await.map(MessagingServiceClient::new).map_err(|error| error.to_string())
 }
 
-async fn send_one(address: &str, topic: &str, id: &str) -> Result<(), String> {
+async fn send_one(address: &str, topic: &str, id: &str, body: Vec<u8>) -> Result<(), String> {
     let properties = SystemProperties {
         message_id: id.into(),
         message_type: MessageType::Normal as i32,
@@ -48,7 +48,7 @@ async fn send_one(address: &str, topic: &str, id: &str) -> Result<(), String> {
     let message = Message {
         topic: resource(topic),
         system_properties: Some(properties),
-        body: id.to_string().into_bytes().into(),
+        body: body.into(),
         ..Message::default()
     };
     let body = SendMessageRequest { messages: vec![message] };
@@ -61,13 +61,24 @@ async fn send_one(address: &str, topic: &str, id: &str) -> Result<(), String> {
     }
 }
 
-/// Sends `count` messages; one that fails is sent again under its id through the next address.
+/// Sends `count` messages with their ids as bodies; one that fails is sent again under its id through the next address.
 pub(crate) async fn send(addresses: &[String], topic: &str, count: usize, sent: &mut Sent) {
+    send_bodies(addresses, topic, count, |id| id.as_bytes().to_vec(), sent).await;
+}
+
+/// As [`send`] with other bodies.
+pub(crate) async fn send_bodies(
+    addresses: &[String],
+    topic: &str,
+    count: usize,
+    body: impl Fn(&str) -> Vec<u8>,
+    sent: &mut Sent,
+) {
     for _ in 0..count {
         let id = format!("01{}", uuid::Uuid::new_v4().simple().to_string().to_uppercase());
         let deadline = Instant::now() + SOON;
         for address in addresses.iter().cycle() {
-            match send_one(address, topic, &id).await {
+            match send_one(address, topic, &id, body(&id)).await {
                 Ok(()) => break,
                 Err(error) => assert!(Instant::now() < deadline, "not sent through {address}: {error}"),
             }
@@ -94,11 +105,18 @@ pub(crate) async fn receive_all(addresses: &[String], topic: &str, group: &str, 
 }
 
 async fn receive(address: &str, topic: &str, group: &str) -> Result<Vec<String>, String> {
+    let messages = take(address, topic, group, 16).await?;
+    ack(address, topic, group, &messages).await?;
+    Ok(messages.into_iter().map(|properties| properties.message_id).collect())
+}
+
+/// Receives at most `count` messages, which stay in flight for 30 seconds.
+pub(crate) async fn take(address: &str, topic: &str, group: &str, count: i32) -> Result<Vec<SystemProperties>, String> {
     let body = ReceiveMessageRequest {
         group: resource(group),
         message_queue: Some(MessageQueue { topic: resource(topic), ..MessageQueue::default() }),
         filter_expression: Some(FilterExpression { r#type: FilterType::Tag as i32, expression: "*".into() }),
-        batch_size: 16,
+        batch_size: count,
         invisible_duration: Some(prost_types::Duration { seconds: 30, nanos: 0 }),
         long_polling_timeout: Some(prost_types::Duration { seconds: 2, nanos: 0 }),
         attempt_id: Some(uuid::Uuid::new_v4().to_string()),
@@ -119,6 +137,10 @@ async fn receive(address: &str, topic: &str, group: &str) -> Result<Vec<String>,
             _ => {}
         }
     }
+    Ok(messages)
+}
+
+async fn ack(address: &str, topic: &str, group: &str, messages: &[SystemProperties]) -> Result<(), String> {
     let entries = messages.iter().map(|properties| AckMessageEntry {
         message_id: properties.message_id.clone(),
         receipt_handle: properties.receipt_handle.clone().expect("handle"),
@@ -126,9 +148,11 @@ async fn receive(address: &str, topic: &str, group: &str) -> Result<Vec<String>,
     });
     let entries: Vec<_> = entries.collect();
     if !entries.is_empty() {
+        let mut client = connect(address).await?;
+        let failed = |status: tonic::Status| status.to_string();
         let body = AckMessageRequest { group: resource(group), topic: resource(topic), entries };
         let reply = client.ack_message(request(body, Duration::from_secs(3))).await.map_err(failed)?.into_inner();
         assert_eq!(reply.status.map(|status| status.code), Some(Code::Ok as i32));
     }
-    Ok(messages.into_iter().map(|properties| properties.message_id).collect())
+    Ok(())
 }

@@ -56,14 +56,23 @@ impl Manifest {
         bytes
     }
 
+    /// The version of a manifest that a newer program wrote, whose length and checksum may be others; none when only the
+    /// version byte has rotted.
+    fn newer_version(bytes: &[u8]) -> Option<u8> {
+        let version = *bytes.get(4)?;
+        if !bytes.starts_with(&MAGIC.to_be_bytes()) || version <= VERSION {
+            return None;
+        }
+        let mut ours = bytes.to_vec();
+        ours[4] = VERSION;
+        Manifest::decode(&ours).is_err().then_some(version)
+    }
+
     fn decode(bytes: &[u8]) -> Result<Manifest, String> {
         let bytes: &[u8; BYTES] = bytes.try_into().map_err(|_| format!("it has {} bytes", bytes.len()))?;
         let u64_at = |at: usize| bytes[at..at + 8].iter().fold(0, |value: u64, byte| value << 8 | u64::from(*byte));
-        if bytes[0..4] != MAGIC.to_be_bytes() {
+        if bytes[0..4] != MAGIC.to_be_bytes() || bytes[4] != VERSION {
             return Err("it is no manifest of a raftmq log".into());
-        }
-        if bytes[4] > VERSION {
-            return Err(format!("it has the format version {}, this program knows up to {VERSION}", bytes[4]));
         }
         if crc32fast::hash(&bytes[..52]).to_be_bytes() != bytes[52..] {
             return Err("its checksum does not match".into());
@@ -103,6 +112,9 @@ impl Manifest {
         let file = path(dir);
         let bytes = read_file(io, &file, 4096).map_err(|source| OpenError::Io { dir: dir.to_path_buf(), source })?;
         let Some(bytes) = bytes else { return Ok(None) };
+        if let Some(found) = Manifest::newer_version(&bytes) {
+            return Err(OpenError::Newer { file, offset: 0, found, known: VERSION });
+        }
         Manifest::decode(&bytes).map(Some).map_err(|reason| OpenError::Damaged { file, offset: 0, reason })
     }
 }

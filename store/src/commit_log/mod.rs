@@ -128,6 +128,21 @@ pub enum OpenError {
         /// What was expected there.
         reason: String,
     },
+    /// A newer program wrote it. Nothing was changed.
+    #[error(
+        "{} has the format version {found} at byte {offset}, and this program knows up to {known}: use a newer one",
+        file.display()
+    )]
+    Newer {
+        /// The file.
+        file: PathBuf,
+        /// Where in the file the part with that version begins.
+        offset: u64,
+        /// Its version.
+        found: u8,
+        /// What this program reads.
+        known: u8,
+    },
     /// The vote file cannot be read, and a replica that forgot its vote must not run.
     #[error("the vote in {} cannot be read ({reason}), and a replica that forgot its vote must not run", file.display())]
     Vote {

@@ -24,6 +24,7 @@ use super::vote::{self, VoteFile};
 use super::writer::Writer;
 use super::zero_ahead::write_zeros;
 use super::{CommitLogOptions, EntryId, OpenError, Recovered};
+use crate::frame;
 use crate::io::{Io, IoFile, OpenMode};
 use crate::segment::{SEGMENT_DIR, parse_segment_name, segment_base, segment_name};
 use raftmq_model::planted::{self, Planted};
@@ -110,10 +111,16 @@ fn load_or_begin(options: &CommitLogOptions) -> Opened<Manifest> {
         let reason = "there are segments and no manifest".to_owned();
         return Err(OpenError::Damaged { file: super::manifest::path(dir), offset: 0, reason });
     }
-    if io.exists(&vote::path(dir)).map_err(failed)? && VoteFile::load(io, dir).is_ok_and(|loaded| loaded.vote.is_some())
-    {
-        let reason = "there is a vote and no manifest".to_owned();
-        return Err(OpenError::Damaged { file: super::manifest::path(dir), offset: 0, reason });
+    if io.exists(&vote::path(dir)).map_err(failed)? {
+        match VoteFile::load(io, dir) {
+            Ok(loaded) if loaded.vote.is_some() => {
+                let reason = "there is a vote and no manifest".to_owned();
+                return Err(OpenError::Damaged { file: super::manifest::path(dir), offset: 0, reason });
+            }
+            Err(newer @ OpenError::Newer { .. }) => return Err(newer),
+            // What a crash at the birth of the log left.
+            Ok(_) | Err(_) => {}
+        }
     }
     VoteFile::create(io, dir).map_err(failed)?;
     let manifest = Manifest::new(options.segment_bytes_max);
@@ -138,6 +145,13 @@ impl Recovery {
         let base = segment_base(offset, self.segment_bytes());
         let file = self.segment_dir.join(segment_name(base));
         OpenError::Damaged { file, offset: offset - base, reason: reason.into() }
+    }
+
+    /// A frame that this program cannot read is no torn tail: nothing is cut.
+    fn newer(&self, offset: u64, found: u8) -> OpenError {
+        let base = segment_base(offset, self.segment_bytes());
+        let file = self.segment_dir.join(segment_name(base));
+        OpenError::Newer { file, offset: offset - base, found, known: frame::VERSION }
     }
 
     /// Opens the segments of the log, and removes those that a purge or a reset left behind.
@@ -223,7 +237,11 @@ impl Recovery {
                     self.tail = at;
                 }
                 Step::Complete => return Ok(segment.end()),
-                Step::NoFrame | Step::Stray(_) => return Ok(at),
+                Step::NoFrame => {
+                    let newer = segment.newer(at).map_err(|error| self.failed(error))?;
+                    return newer.map_or(Ok(at), |found| Err(self.newer(at, found)));
+                }
+                Step::Stray(_) => return Ok(at),
             }
         }
     }

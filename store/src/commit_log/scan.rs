@@ -7,7 +7,7 @@ use std::io::Result;
 
 use super::EntryId;
 use super::index::Place;
-use crate::frame::{FrameHeader, HEADER_BYTES, check_frame};
+use crate::frame::{FrameHeader, HEADER_BYTES, check_frame, newer_version};
 use crate::io::IoFile;
 
 /// Bytes read at a time when bytes other than zeros are looked for.
@@ -74,6 +74,15 @@ impl SegmentScan<'_> {
             return Ok(Some(header));
         }
         Ok(self.bytes(at, HEADER_BYTES + payload)?.and_then(|frame| check_frame(&frame, self.base, at)))
+    }
+
+    /// The format version of the frame at `at`, when a newer program wrote it.
+    pub(crate) fn newer(&self, at: u64) -> Result<Option<u8>> {
+        if self.end() - at < HEADER_BYTES as u64 {
+            return Ok(None);
+        }
+        let bytes = self.bytes(at, HEADER_BYTES)?;
+        Ok(bytes.and_then(|bytes| newer_version(bytes.first_chunk()?, self.base)))
     }
 
     /// Bytes of the file, `None` when it ends before.

@@ -56,6 +56,17 @@ impl Slot {
         bytes
     }
 
+    /// The version of a slot that a newer program wrote; none when only the version byte has rotted.
+    fn newer_version(bytes: &[u8]) -> Option<u8> {
+        let version = *bytes.get(4)?;
+        if !bytes.starts_with(&MAGIC.to_be_bytes()) || version <= VERSION {
+            return None;
+        }
+        let mut ours = bytes.to_vec();
+        ours[4] = VERSION;
+        Slot::decode(&ours).is_none().then_some(version)
+    }
+
     fn decode(bytes: &[u8]) -> Option<Slot> {
         let header = bytes.first_chunk::<SLOT_HEADER>()?;
         if header[0..4] != MAGIC.to_be_bytes() || header[4] != VERSION {
@@ -105,6 +116,12 @@ impl Contents {
             return Err(refused("the file is too short"));
         }
         file.read_exact_at(&mut bytes, 0).map_err(failed)?;
+        for at in SLOTS {
+            // Not passed over as a damaged slot: the other one may hold an older vote.
+            if let Some(found) = Slot::newer_version(&bytes[at as usize..at as usize + 4096]) {
+                return Err(OpenError::Newer { file: path(dir), offset: at, found, known: VERSION });
+            }
+        }
         let slots = SLOTS.map(|at| Slot::decode(&bytes[at as usize..at as usize + 4096]));
         let hint = decode_hint(&bytes[HINT_AT as usize..]);
         Ok((file, Contents { slots, hint, bytes }))

@@ -10,7 +10,7 @@ use crate::commit_log::index::Place;
 use crate::commit_log::manifest::Manifest;
 use crate::commit_log::scan::{SegmentScan, Step};
 use crate::commit_log::{CommitLogOptions, EntryId, StoredEntry};
-use crate::frame::{FRAME_ALIGN, FrameHeader, HEADER_BYTES, MAGIC};
+use crate::frame::{FRAME_ALIGN, FrameHeader, HEADER_BYTES, MAGIC, VERSION};
 use crate::io::{Io, IoFile, OpenMode};
 use crate::segment::{SEGMENT_DIR, segment_base, segment_name};
 use raftmq_model::ids::PhysicalOffset;
@@ -185,6 +185,14 @@ impl LogWalk {
     /// There is no intact frame where one may lie: the end of the log, a torn tail, or damage.
     fn no_frame(&mut self, segment: Segment, findings: &mut Findings) {
         let (scan, at) = (segment.scan(), self.at);
+        if let Ok(Some(found)) = scan.newer(at) {
+            let what = format!(
+                "a frame of the format version {found}, and this program knows up to {VERSION}: use a newer one"
+            );
+            findings.damage(&segment.path, at - segment.base, what);
+            self.gaps.push((at, scan.end()));
+            return;
+        }
         let header = scan.frame(at, false).ok().flatten();
         let from = header.map_or(at + FRAME_ALIGN, |header| at + header.frame_bytes());
         let what = match (header, self.last) {

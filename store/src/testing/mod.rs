@@ -2,5 +2,6 @@
 
 mod disk;
 mod faulty_io;
+pub mod golden;
 
 pub use faulty_io::{Fault, FaultyIo, WriteDelays};

@@ -42,7 +42,8 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let queues = Arc::new(ConsumeQueues::open(dir.path(), Arc::new(RealIo)).unwrap());
         let snapshots = Snapshots::new(dir.path(), Arc::new(RealIo));
-        let view = MachineView::new(GroupState::new(GroupId(1)), queues, snapshots, tokio::sync::watch::channel(0).1);
+        let released = tokio::sync::watch::channel(0).1;
+        let view = MachineView::new(GroupState::new(GroupId(1)), 0, queues, snapshots, released);
         let (records, reads) = (BTreeMap::new(), Cell::new(0));
         let mut bench = Bench {
             _dir: dir,

@@ -43,6 +43,9 @@ impl Folder {
         let path = args.folder.clone();
         let io: Arc<dyn Io> = Arc::new(ReadOnlyIo::new(Arc::new(RealIo)));
         let lock = data_dir::lock_for_reading(&*io, &path).map_err(|error| refusal(&error))?;
+        if let Err(newer @ DataDirError::Newer { .. }) = data_dir::read_identity(&*io, &path) {
+            return Err(refusal(&newer));
+        }
         let mut groups = list_groups(&*io, &path)
             .map_err(|error| Failure::failed(format!("{} cannot be listed: {error}", path.display())))?;
         if let Some(name) = &args.group {

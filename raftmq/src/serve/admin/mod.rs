@@ -2,6 +2,7 @@
 
 mod cluster;
 mod consumer_groups;
+mod digest;
 mod topics;
 
 use super::born::Born;
@@ -13,7 +14,8 @@ use raftmq_proto::admin::admin_server::{Admin, AdminServer};
 use raftmq_proto::admin::{
     AlterGroupRequest, AlterTopicRequest, ClusterInitReply, ClusterInitRequest, ClusterStatusReply,
     ClusterStatusRequest, CreateGroupRequest, CreateTopicRequest, Empty, Group, GroupLagReply, ListGroupsReply,
-    ListTopicsReply, NameRequest, Topic, TransferLeaderReply, TransferLeaderRequest,
+    ListTopicsReply, NameRequest, RaftDigestReply, RaftDigestRequest, Topic, TransferLeaderReply,
+    TransferLeaderRequest,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,6 +98,11 @@ impl Admin for AdminService {
         self.born()?;
         let leader = cluster::transfer(&self.node, request.into_inner()).await?;
         Ok(Response::new(TransferLeaderReply { leader }))
+    }
+
+    async fn raft_digest(&self, request: Request<RaftDigestRequest>) -> Result<Response<RaftDigestReply>, Status> {
+        self.born()?;
+        Ok(Response::new(digest::digest(&self.node, request.into_inner()).await?))
     }
 
     async fn create_topic(&self, request: Request<CreateTopicRequest>) -> Result<Response<Topic>, Status> {

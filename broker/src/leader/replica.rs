@@ -11,6 +11,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use raftmq_model::clock::Clock;
 use raftmq_model::ids::{GroupId, NodeId, QueueId, QueueOffset, TopicUid};
+use raftmq_model::machine::{QueueProgress, SnapshotPoint};
 use raftmq_model::retention::RetentionPolicy;
 use raftmq_proto::forward::{Failure, failure::Kind};
 use raftmq_raft::{Group, Leadership};
@@ -106,6 +107,24 @@ impl Replica {
         let state = self.view.state();
         let range = |(topic, queue, max)| QueueRange { topic, queue, min: state.queue_min(topic, queue), max };
         state.queues().map(range).collect()
+    }
+
+    /// The kept snapshots behind the purge point, oldest first, by the applied state.
+    #[must_use]
+    pub fn snapshot_points(&self) -> Vec<SnapshotPoint> {
+        self.view.state().snapshot_points().to_vec()
+    }
+
+    /// How far consumer groups are, by the applied state, which may be behind.
+    #[must_use]
+    pub fn progress(&self) -> Vec<QueueProgress> {
+        self.view.state().progress(None).collect()
+    }
+
+    /// Snapshots of other replicas that this one started over from since it was opened.
+    #[must_use]
+    pub fn snapshots_installed_count(&self) -> u64 {
+        self.view.installed_count()
     }
 
     /// The stored record of a message on this replica.

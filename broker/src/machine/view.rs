@@ -22,6 +22,7 @@ pub struct MachineView {
     /// state for whoever holds either lock.
     applied: AtomicU64,
     digests: Digests,
+    installed_count: AtomicU64,
 }
 
 impl MachineView {
@@ -33,7 +34,7 @@ impl MachineView {
         released: watch::Receiver<u64>,
     ) -> MachineView {
         let (state, applied, digests) = (RwLock::new(state), AtomicU64::new(applied), Digests::default());
-        MachineView { state, queues, snapshots, released, applied, digests }
+        MachineView { state, queues, snapshots, released, applied, digests, installed_count: AtomicU64::new(0) }
     }
 
     /// The entry up to which this replica needs its log no more, 0: none; what of that is durable.
@@ -74,6 +75,17 @@ impl MachineView {
     pub(super) fn reached(&self, index: u64, state: &RwLockWriteGuard<'_, GroupState>) {
         self.applied.store(index, Ordering::Relaxed);
         self.digests.reached(index, state, &self.queues);
+    }
+
+    /// `state` has taken the place of that of this view, and has all of the entry `index`.
+    pub(super) fn installed(&self, index: u64, state: &RwLockWriteGuard<'_, GroupState>) {
+        self.reached(index, state);
+        self.installed_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Snapshots that were installed since this replica was opened.
+    pub(crate) fn installed_count(&self) -> u64 {
+        self.installed_count.load(Ordering::Relaxed)
     }
 
     /// The record of one message and where it lies; `known` is its bytes when they were read before.

@@ -38,6 +38,9 @@ pub(super) const NODES: std::ops::RangeInclusive<Host> = 1..=3;
 pub(super) const GROUP: GroupId = GroupId(1);
 pub(super) const CLUSTER_ID: &str = "simulation";
 const SEGMENT_BYTES: u64 = 1 << 20;
+/// The stored-once window: longer than any client tries, and short enough for logs to be purged within a run.
+const STORED_ONCE_COUNT_MAX: usize = 1024;
+const STORED_ONCE_MS: u64 = 25_000;
 const WRITE_BYTES_MAX: u64 = 256 << 10;
 const CACHE_BYTES_MAX: usize = 1 << 20;
 
@@ -295,7 +298,11 @@ impl Setup {
             auto_create_consumer_groups: true,
             topic_queue_count: 4,
             store_host: store_host(self.id),
-            rules: Limits::default(),
+            rules: Limits {
+                stored_once_count_max: STORED_ONCE_COUNT_MAX,
+                stored_once_ms: STORED_ONCE_MS,
+                ..Limits::default()
+            },
             limits: BrokerLimits {
                 write_bytes_max: WRITE_BYTES_MAX,
                 cache_bytes_max: CACHE_BYTES_MAX,

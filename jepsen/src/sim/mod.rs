@@ -20,6 +20,7 @@ mod net;
 mod operator;
 mod plan;
 mod registers;
+mod retention;
 mod run;
 mod stream;
 mod world;

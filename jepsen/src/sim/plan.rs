@@ -9,6 +9,11 @@ use rand::{Rng, SeedableRng};
 /// A moment between two faults, in milliseconds: sometimes they overlap.
 const GAP_MS: std::ops::Range<u64> = 300..8_000;
 const FAULT_MS: std::ops::Range<u64> = 100..9_000;
+/// A node that stays away does so from a moment in the first range, for a time in the second one, in milliseconds.
+const AWAY_AT_MS: std::ops::Range<u64> = 1_000..10_000;
+const AWAY_MS: std::ops::Range<u64> = 35_000..48_000;
+/// Of so many seeds, one has a node that stays away.
+const AWAY_ONE_OF: u64 = 4;
 /// How far a wall clock may jump, in either direction.
 const SKEW_MS_MAX: i64 = 90_000;
 
@@ -28,6 +33,8 @@ pub enum Whom {
 pub enum Fault {
     /// The process ends; it is started again.
     Kill(Whom),
+    /// The process ends and stays away so long that the others purge what it has not got.
+    Away(Whom),
     /// All processes end; each is started again.
     KillAll,
     /// The power of a node fails: what was not synced is gone or torn.
@@ -80,6 +87,13 @@ pub fn plan(seed: u64, length_ms: u64) -> Vec<Event> {
         events.push(Event { at_ms, for_ms, fault: fault(&mut chance) });
         at_ms += chance.random_range(GAP_MS);
     }
+    let at_ms = chance.random_range(AWAY_AT_MS);
+    if seed % AWAY_ONE_OF == 1 && at_ms < length_ms {
+        let for_ms = chance.random_range(AWAY_MS).min(length_ms - at_ms);
+        let whom = if chance.random() { Whom::Follower } else { Whom::Leader };
+        let before = events.partition_point(|event| event.at_ms <= at_ms);
+        events.insert(before, Event { at_ms, for_ms, fault: Fault::Away(whom) });
+    }
     events
 }
 
@@ -131,6 +145,6 @@ mod tests {
                 kinds.insert(format!("{:?}", event.fault).split(['(', ' ']).next().map(str::to_owned));
             }
         }
-        assert_eq!(kinds.len(), 15, "{kinds:?}");
+        assert_eq!(kinds.len(), 16, "{kinds:?}");
     }
 }

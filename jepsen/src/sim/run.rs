@@ -6,16 +6,20 @@ use super::net::Net;
 use super::operator::Operator;
 use super::plan::{Event, plan};
 use super::registers::Registers;
+use super::retention::Retention;
 use super::world::World;
 use crate::checker::{Verdict, delivery as delivery_checker, order};
 use crate::history::{self, Event as HistoryEvent};
 use crate::workload::delivery;
 use anyhow::{Context, Result, anyhow, bail};
+use raftmq_broker::leader::Replica;
 use raftmq_client::Connector;
 use raftmq_model::config::{Permission, TopicType};
-use raftmq_model::ids::GroupId;
+use raftmq_model::ids::{GroupId, QueueOffset};
+use raftmq_model::machine::Mix;
 use raftmq_model::meta::{CreateTopic, MetaOp};
 use raftmq_raft::{Group, InitializeError};
+use raftmq_store::consume_queue::QueueRange;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::mpsc::RecvTimeoutError;
@@ -111,8 +115,12 @@ fn simulate(options: &Options) -> Result<Outcome> {
     be_born(&mut world, groups)?;
     let (stop, stopped) = watch::channel(false);
     let task = clients.runtime.spawn(workload(world.net.clone(), options, stopped));
-    let (mut operator, mut registers) = (Operator::new(options.seed), Registers::new(options.seed));
-    let task = under_faults(&mut world, &clients, (&mut operator, &mut registers), options, task)?;
+    let mut others = Others {
+        operator: Operator::new(options.seed),
+        registers: Registers::new(options.seed),
+        retention: Retention::new(options.seed, groups_count_of(options.seed)),
+    };
+    let task = under_faults(&mut world, &clients, &mut others, options, task)?;
     world.heal();
     let _ = stop.send(true);
     let history = drain(&mut world, &clients, task)?;
@@ -135,6 +143,7 @@ fn simulate(options: &Options) -> Result<Outcome> {
         }
     }
     compare_replicas(&world, &mut violations);
+    let Others { operator, registers, .. } = others;
     let registers = registers.judge();
     if registers.verdict() == Verdict::Invalid {
         violations.push(registers.to_string());
@@ -258,12 +267,19 @@ fn workload(
     async move { delivery::run(options).await }
 }
 
+/// Who uses the cluster beside the workload.
+struct Others {
+    operator: Operator,
+    registers: Registers,
+    retention: Retention,
+}
+
 type Task = JoinHandle<Result<Vec<HistoryEvent>>>;
 
 fn under_faults(
     world: &mut World,
     clients: &Clients,
-    (operator, registers): (&mut Operator, &mut Registers),
+    others: &mut Others,
     options: &Options,
     task: Task,
 ) -> Result<Task> {
@@ -273,8 +289,9 @@ fn under_faults(
     while world.now_us() < begin_us + options.seconds * 1_000_000 {
         world.step()?;
         clients.step(world.now_us());
-        operator.step(world);
-        registers.step(world);
+        others.operator.step(world);
+        others.registers.step(world);
+        others.retention.step(world);
         let due = |event: &Event| begin_us + event.at_ms * 1_000 <= world.now_us();
         if let Some(event) = events.next_if(due) {
             world.hit(&event);
@@ -349,8 +366,32 @@ fn compare_replicas(world: &World, violations: &mut Vec<String>) {
     if digests.windows(2).any(|two| two[0] != two[1]) {
         violations.push(format!("the states of the broker groups differ: {digests:x?}"));
     }
+    let kept = world.look(|running| {
+        let groups = running.broker.groups().into_iter();
+        groups.filter_map(|(id, _)| Some((id, kept(running.broker.replica(id)?.as_ref())))).collect::<BTreeMap<_, _>>()
+    });
+    if kept.windows(2).any(|two| two[0] != two[1]) {
+        violations.push(format!("the replicas do not keep the same messages: {kept:?}"));
+    }
     let views = world.look(|running| running.namesrv.view());
     if views.windows(2).any(|two| two[0] != two[1]) {
         violations.push("the states of the meta group differ".to_owned());
     }
+}
+
+/// What a replica keeps: its purge point, and of each queue the range of its messages and a digest of their records, or why one
+/// cannot be read.
+type Kept = (u64, Vec<(QueueRange, Result<u64, String>)>);
+
+fn kept(replica: &Replica) -> Kept {
+    let digest = |range: QueueRange| {
+        let mut mix = Mix::new();
+        for offset in (range.min.0..range.max.0).map(QueueOffset) {
+            let record = replica.stored_record(range.topic, range.queue, offset);
+            mix.bytes(&record.map_err(|error| format!("message {offset}: {error}"))?);
+        }
+        Ok(mix.finish())
+    };
+    let queues = replica.queue_ranges().into_iter().map(|range| (range, digest(range)));
+    (replica.purged_upto(), queues.collect())
 }

@@ -43,6 +43,15 @@ pub(super) struct World {
     /// How often each kind of fault came.
     pub(super) counts: BTreeMap<String, u64>,
     invariants: Invariants,
+    /// By node and group.
+    purges: BTreeMap<(Host, u32), Purges>,
+}
+
+/// What a replica has purged, and how often it was started over since its node was.
+#[derive(Clone, Copy, Default)]
+struct Purges {
+    purged: u64,
+    installed_count: u64,
 }
 
 enum Undo {
@@ -69,6 +78,7 @@ impl World {
             trace: Vec::new(),
             counts: BTreeMap::new(),
             invariants: Invariants::default(),
+            purges: BTreeMap::new(),
         };
         for id in NODES {
             world.set_disk_pace(id, WRITE_US);
@@ -108,7 +118,7 @@ impl World {
         *self.counts.entry(kind).or_default() += 1;
         let until = self.now_us + event.for_ms * 1_000;
         match &event.fault {
-            Fault::Kill(whom) => self.crash(self.node(*whom), false, until),
+            Fault::Kill(whom) | Fault::Away(whom) => self.crash(self.node(*whom), false, until),
             Fault::KillAll => NODES.for_each(|id| self.crash(id, false, until)),
             // Between two operations of the disk, or in the middle of one.
             Fault::PowerCut(whom) if self.chance.random() => self.crash(self.node(*whom), true, until),
@@ -199,7 +209,34 @@ impl World {
         self.machines.values().map(|machine| machine.slot.lock().running.as_ref().map(&look)).collect()
     }
 
+    /// Counts purges of logs, and what replicas did because of them.
+    fn note_purges(&mut self) {
+        let mut notes = Vec::new();
+        for machine in self.machines.values() {
+            let told = machine.slot.lock();
+            let Some(running) = &told.running else { continue };
+            for (id, group) in running.broker.groups() {
+                let Some(replica) = running.broker.replica(id) else { continue };
+                let now = Purges {
+                    purged: group.log().purged().map_or(0, |(_, index)| index),
+                    installed_count: replica.snapshots_installed_count(),
+                };
+                let known = self.purges.insert((machine.id, id.0), now).unwrap_or_default();
+                if now.installed_count > known.installed_count {
+                    notes.push(("(install)", format!("node {} starts group {id} over from a snapshot", machine.id)));
+                } else if now.purged > known.purged {
+                    notes.push(("(purge)", format!("node {} purges group {id} up to {}", machine.id, now.purged)));
+                }
+            }
+        }
+        for (kind, what) in notes {
+            *self.counts.entry(kind.to_owned()).or_default() += 1;
+            self.note(what);
+        }
+    }
+
     fn check_invariants(&mut self) {
+        self.note_purges();
         let mut looks = Vec::new();
         for machine in self.machines.values() {
             let told = machine.slot.lock();

@@ -14,6 +14,8 @@ pub struct QueueProgress {
     pub consumed: ConsumedQueue,
     /// Everything below was taken at least once or skipped.
     pub cursor: QueueOffset,
+    /// Everything below was finished or skipped.
+    pub finished_upto: QueueOffset,
     /// Messages that were taken and are not finished.
     pub in_flight_count: usize,
 }
@@ -180,6 +182,7 @@ impl GroupState {
         entries.map(|(consumed, consumption)| QueueProgress {
             consumed: *consumed,
             cursor: consumption.cursor,
+            finished_upto: consumption.in_flight.first_key_value().map_or(consumption.cursor, |(offset, _)| *offset),
             in_flight_count: consumption.in_flight.len(),
         })
     }

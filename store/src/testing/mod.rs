@@ -2,5 +2,7 @@
 
 mod disk;
 mod faulty_io;
+mod sized_io;
 
 pub use faulty_io::{Fault, FaultyIo, WriteDelays};
+pub use sized_io::SizedIo;

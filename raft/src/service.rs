@@ -12,6 +12,7 @@ use raftmq_proto::raft::raft_server;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tonic::{Request, Response, Status, Streaming};
 
 /// Bytes of a snapshot that a replica takes.
@@ -54,12 +55,13 @@ impl Replicas {
 pub(crate) struct RaftService {
     replicas: Replicas,
     boot: u64,
+    volume_full: Arc<AtomicBool>,
 }
 
 impl RaftService {
-    /// `boot` tells this process from the one before it.
-    pub(crate) fn new(replicas: Replicas, boot: u64) -> RaftService {
-        RaftService { replicas, boot }
+    /// `boot` tells this process from the one before it; `volume_full` is passed on to those who ping.
+    pub(crate) fn new(replicas: Replicas, boot: u64, volume_full: Arc<AtomicBool>) -> RaftService {
+        RaftService { replicas, boot, volume_full }
     }
 }
 
@@ -138,9 +140,12 @@ impl raft_server::Raft for RaftService {
     }
 
     async fn ping(&self, request: Request<Streaming<pb::PingFrame>>) -> Result<Response<Self::PingStream>, Status> {
-        let boot = self.boot;
-        let echo = move |frame: pb::PingFrame| pb::PingFrame { sequence: frame.sequence, boot };
-        Ok(Response::new(Box::pin(request.into_inner().map(move |frame| frame.map(echo)))))
+        let (boot, full) = (self.boot, Arc::clone(&self.volume_full));
+        let echo = move |frame: pb::PingFrame| {
+            let volume_full = full.load(Ordering::Relaxed);
+            pb::PingFrame { sequence: frame.sequence, boot, volume_full }
+        };
+        Ok(Response::new(Box::pin(request.into_inner().map(move |frame| frame.map(&echo)))))
     }
 }
 

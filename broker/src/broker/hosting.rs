@@ -66,6 +66,7 @@ impl Broker {
             clock,
             meta: Arc::clone(&self.options.meta),
             limits: self.options.limits.clone(),
+            volumes: self.volume.volumes(),
         })))
     }
 
@@ -102,6 +103,7 @@ impl Broker {
             cache_bytes_max: self.options.limits.cache_bytes_max,
             durability: self.options.durability,
             zero_ahead_bytes: self.options.limits.zero_ahead_bytes,
+            reserve_bytes: self.options.limits.disk_reserve_bytes,
             io_thread: self.options.io.allows_threads(),
             io: Arc::clone(&self.options.io),
             ..CommitLogOptions::new(dir.join("log"))

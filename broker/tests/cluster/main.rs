@@ -4,6 +4,7 @@
 
 mod edge;
 mod failover;
+mod full_disk;
 mod redelivery;
 mod routing;
 mod support;

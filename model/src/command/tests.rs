@@ -280,3 +280,23 @@ proptest! {
         prop_assert!(Command::decode(command.slice(..cut)).is_err());
     }
 }
+
+proptest! {
+    /// By their meaning, not by the kind number that the function looks at.
+    #[test]
+    fn commands_that_bring_records_are_known_by_their_first_byte(command in command()) {
+        let stores = match &command {
+            Command::Append(_) | Command::DeadLetter(_) => true,
+            Command::PutTopic(_)
+            | Command::DeleteTopic { .. }
+            | Command::PutConsumerGroup(_)
+            | Command::DeleteConsumerGroup { .. }
+            | Command::Pop(_)
+            | Command::Ack(_)
+            | Command::ChangeInvisible(_)
+            | Command::Release(_) => false,
+        };
+        prop_assert_eq!(stores_records(&command.encode()), stores);
+        prop_assert!(!stores_records(b""));
+    }
+}

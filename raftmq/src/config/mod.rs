@@ -89,6 +89,9 @@ pub(crate) struct Limits {
     pub(crate) client_in_flight_bytes_max: u64,
     pub(crate) isolation_ms: u64,
     pub(crate) drain_ms: u64,
+    pub(crate) disk_reserve_bytes: u64,
+    pub(crate) disk_used_percent_max: u8,
+    pub(crate) disk_check_ms: u64,
 }
 
 impl Default for Limits {
@@ -102,6 +105,9 @@ impl Default for Limits {
             client_in_flight_bytes_max: 256 << 20,
             isolation_ms: 1500,
             drain_ms: 5000,
+            disk_reserve_bytes: 512 << 20,
+            disk_used_percent_max: 100,
+            disk_check_ms: 200,
         }
     }
 }

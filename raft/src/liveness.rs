@@ -114,9 +114,11 @@ impl Liveness {
             }
             self.set(link.node(), PeerState::Alive);
             self.set_full(link.node(), echo.volume_full);
-            // The pause must end with the stream.
-            if let Ok(Ok(None) | Err(_)) = timeout(PING_INTERVAL, echoes.message()).await {
-                break;
+            // The pause must end with the stream, and with an echo that nobody asked for: it brings news.
+            match timeout(PING_INTERVAL, echoes.message()).await {
+                Ok(Ok(None) | Err(_)) => break,
+                Ok(Ok(Some(news))) => self.set_full(link.node(), news.volume_full),
+                Err(_) => {}
             }
             sequence += 1;
             if frames.send(ping(sequence)).await.is_err() {

@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     /// Tells this process from the one before it.
     boot: u64,
     /// This node's volume is full; peers are told.
-    volume_full: Arc<AtomicBool>,
+    volume_full: watch::Sender<bool>,
 }
 
 impl RaftNode {
@@ -94,7 +94,7 @@ impl RaftNode {
             fatal: FatalReport::default(),
             closing: Arc::new(AtomicBool::new(false)),
             boot: rand::random(),
-            volume_full: Arc::default(),
+            volume_full: watch::Sender::new(false),
             identity,
             options,
         });
@@ -166,10 +166,10 @@ impl RaftNode {
         self.shared.liveness.watch()
     }
 
-    /// Has this node tell its peers, within about a second, whether its volume is full, so that they do not hand leadership
+    /// Has this node tell its peers, at once where they are connected, whether its volume is full, so that they do not hand leadership
     /// over to it.
     pub fn set_volume_full(&self, full: bool) {
-        self.shared.volume_full.store(full, Ordering::Relaxed);
+        self.shared.volume_full.send_if_modified(|known| std::mem::replace(known, full) != full);
     }
 
     /// Follows which peers said last that their volume is full.
@@ -236,7 +236,7 @@ async fn serve<C>(shared: Arc<Shared>, connections: impl Stream<Item = io::Resul
 where
     C: AsyncRead + AsyncWrite + Connected<ConnectInfo: Clone + Send + Sync + 'static> + Send + Unpin + 'static,
 {
-    let raft = RaftServer::new(RaftService::new(shared.replicas.clone(), shared.boot, Arc::clone(&shared.volume_full)))
+    let raft = RaftServer::new(RaftService::new(shared.replicas.clone(), shared.boot, shared.volume_full.subscribe()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let raft = InterceptedService::new(raft, shared.identity.server());

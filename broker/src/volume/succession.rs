@@ -12,10 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
-/// After a hand-over that failed, this long until the next one.
+/// After a hand-over that failed, this long until the next one ...
 const RETRY: Duration = Duration::from_secs(5);
+/// ... and after one that worked: nodes whose disks are full at one time, and do not know it of each other yet, must not
+/// pass the leadership round.
+const REST: Duration = Duration::from_secs(1);
 
 /// Whether a leader takes commands that store messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,12 +73,12 @@ impl Outlook {
         }
     }
 
-    /// What to say to sends. `failed`: the last hand-over did not work.
-    fn admission(&self, node: NodeId, own: VolumeStatus, failed: bool) -> Admission {
+    /// What to say to sends. `rests`: there was a hand-over a moment ago, and this node leads all the same.
+    fn admission(&self, node: NodeId, own: VolumeStatus, rests: bool) -> Admission {
         match (&self.full_majority, self.own_full) {
             (Some(full), false) => Admission::Refused(majority_sentence(full)),
             (None, false) => Admission::Open,
-            (None, true) if self.successor.is_some() && !failed => Admission::Leaving,
+            (None, true) if self.successor.is_some() && !rests => Admission::Leaving,
             (_, true) => Admission::Refused(own_sentence(node, own)),
         }
     }
@@ -106,18 +109,19 @@ impl Succession {
     /// Runs until the group closes.
     pub(crate) async fn run(mut self) {
         let mut leadership = self.group.leadership();
-        let mut failed = false;
+        let mut rests_until: Option<Instant> = None;
         loop {
             let (now, own) = (*leadership.borrow_and_update(), *self.volumes.own.borrow_and_update());
             let leads = now.leader == Some(self.volumes.node) && now.ready;
-            failed &= leads && own.is_full();
+            rests_until = rests_until.filter(|until| own.is_full() && Instant::now() < *until);
             let outlook = self.outlook(own);
-            self.admit(outlook.admission(self.volumes.node, own, failed));
-            if let Some(successor) = outlook.successor.filter(|_| leads && !failed) {
-                failed = !self.hand_over(successor).await;
+            self.admit(outlook.admission(self.volumes.node, own, rests_until.is_some()));
+            if let Some(successor) = outlook.successor.filter(|_| leads && rests_until.is_none()) {
+                let rest = if self.hand_over(successor).await { REST } else { RETRY };
+                rests_until = Some(Instant::now() + rest);
                 continue;
             }
-            if !self.changed(&mut leadership, &mut failed).await {
+            if !self.changed(&mut leadership, rests_until).await {
                 return;
             }
         }
@@ -152,18 +156,15 @@ impl Succession {
         }
     }
 
-    /// Waits for news; false when there will be none. After a hand-over that failed, also until the next one is due.
-    async fn changed(&mut self, leadership: &mut watch::Receiver<Leadership>, failed: &mut bool) -> bool {
+    /// Waits for news, or for the end of a rest; false when there will be none.
+    async fn changed(&mut self, leadership: &mut watch::Receiver<Leadership>, rests_until: Option<Instant>) -> bool {
         let volumes = &mut self.volumes;
         tokio::select! {
             changed = leadership.changed() => changed.is_ok(),
             changed = volumes.own.changed() => changed.is_ok(),
             changed = volumes.peers_full.changed() => changed.is_ok(),
             changed = volumes.peers_alive.changed() => changed.is_ok(),
-            () = sleep(RETRY), if *failed => {
-                *failed = false;
-                true
-            }
+            () = sleep_until(rests_until.unwrap_or_else(Instant::now)), if rests_until.is_some() => true,
         }
     }
 }

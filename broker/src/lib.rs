@@ -21,6 +21,7 @@ mod log_clock;
 pub mod machine;
 pub mod options;
 pub mod router;
+pub mod volume;
 
 // The node's copy of the meta group.
 pub mod meta_client;

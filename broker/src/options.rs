@@ -77,6 +77,13 @@ pub struct BrokerLimits {
     pub cache_bytes_max: usize,
     /// CommitLog: blocks are zero-written this far ahead of the tail.
     pub zero_ahead_bytes: u64,
+    /// Bytes of the data folder's volume (of a small one, an eighth) that messages never take: acks, positions, votes,
+    /// checkpoints and replicated entries go on in them.
+    pub disk_reserve_bytes: u64,
+    /// Hundredths of that volume that may be used before messages are refused; 100: only the reserve counts.
+    pub disk_used_percent_max: u8,
+    /// How often it is looked how full the volume is. What is written within this time can go into the reserve.
+    pub disk_check_ms: u64,
     /// Waits parked at one group's leader.
     pub waiters_count_max: usize,
     /// Messages that one `Pop` may take.
@@ -109,6 +116,9 @@ impl Default for BrokerLimits {
             write_bytes_max: 16 * MIB as u64,
             cache_bytes_max: 64 * MIB,
             zero_ahead_bytes: 16 * MIB as u64,
+            disk_reserve_bytes: 512 * MIB as u64,
+            disk_used_percent_max: 100,
+            disk_check_ms: 200,
             waiters_count_max: 100_000,
             pop_batch_count_max: 32,
             pop_bytes_max: 32 * MIB,

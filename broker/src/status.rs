@@ -104,6 +104,7 @@ impl From<RouteError> for Refusal {
                 Code::TooManyRequests,
                 "The broker group has as much work as it takes; nothing was stored, try again later.",
             ),
+            RouteError::DiskFull(sentence) => Refusal::new(Code::TooManyRequests, sentence),
             RouteError::Unknown => Refusal::new(
                 Code::MasterPersistenceTimeout,
                 "The request was not confirmed before the deadline and may have been carried out; try again with the same ids.",
@@ -233,6 +234,8 @@ mod tests {
         assert_eq!(code(RouteError::NoLeader), Code::HaNotAvailable);
         assert_eq!(code(RouteError::Unknown), Code::MasterPersistenceTimeout);
         assert_eq!(code(RouteError::Overloaded), Code::TooManyRequests);
+        let full = Refusal::from(RouteError::DiskFull("The disk of node 2 is full.".to_owned()));
+        assert_eq!(full, Refusal::new(Code::TooManyRequests, "The disk of node 2 is full."));
         assert_eq!(code(RouteError::Invalid(String::new())), Code::InternalServerError);
     }
 

@@ -89,14 +89,16 @@ impl Group {
         }
     }
 
-    /// Hands leadership to `to`, or to the most advanced living voter, and answers the node that leads then. Proposals
-    /// wait meanwhile and are then answered `NotLeader` with that node: no call is lost.
+    /// Hands leadership to `to`, or to the most advanced living voter, one with room on its disk if there is one, and
+    /// answers the node that leads then. Proposals wait meanwhile and are then answered `NotLeader` with that node:
+    /// no call is lost.
     ///
     /// # Errors
     /// See [`TransferError`].
     pub async fn transfer_leader(&self, to: Option<NodeId>) -> Result<NodeId, TransferError> {
         let liveness = &self.0.liveness;
-        self.0.transfer.run(to, |node| liveness.state(node) == PeerState::Alive).await
+        let rank = |node| (liveness.state(node) == PeerState::Alive, !liveness.is_full(node));
+        self.0.transfer.run(to, rank).await
     }
 
     /// Writes the group's first membership. To be called once in a group's life, on one replica with an empty log.

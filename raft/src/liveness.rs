@@ -3,12 +3,15 @@
 //! The stream says nothing that heartbeats do not say. What counts is how it ends: a process that dies closes it at
 //! once, and its host refuses the next connect. That is a proof which comes in a millisecond, where silence would have to
 //! be waited for. A peer that is only silent (stopped, cut off) is left to Raft's timeouts.
+//!
+//! Its echoes also say whether the peer's volume is full, which Raft itself has no word for. What a peer said last counts
+//! until it says something else: a silent one has no more room for that.
 
 use crate::network::PeerLink;
 use crate::peers::PeerState;
 use raftmq_model::ids::NodeId;
 use raftmq_proto::raft::PingFrame;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -28,6 +31,7 @@ pub(crate) const DEATHS_MAX: usize = 64;
 #[derive(Clone)]
 pub(crate) struct Liveness {
     states: Arc<watch::Sender<BTreeMap<NodeId, PeerState>>>,
+    full: Arc<watch::Sender<BTreeSet<NodeId>>>,
     deaths: mpsc::Sender<NodeId>,
 }
 
@@ -40,11 +44,20 @@ enum End {
 
 impl Liveness {
     pub(crate) fn new(deaths: mpsc::Sender<NodeId>) -> Liveness {
-        Liveness { states: Arc::new(watch::Sender::new(BTreeMap::new())), deaths }
+        Liveness { states: Arc::default(), full: Arc::default(), deaths }
     }
 
     pub(crate) fn watch(&self) -> watch::Receiver<BTreeMap<NodeId, PeerState>> {
         self.states.subscribe()
+    }
+
+    /// The peers whose volume is full.
+    pub(crate) fn watch_full(&self) -> watch::Receiver<BTreeSet<NodeId>> {
+        self.full.subscribe()
+    }
+
+    pub(crate) fn is_full(&self, node: NodeId) -> bool {
+        self.full.borrow().contains(&node)
     }
 
     pub(crate) fn state(&self, node: NodeId) -> PeerState {
@@ -80,7 +93,7 @@ impl Liveness {
             Err(_) => return End::Lost,
         };
         let (frames, outgoing) = mpsc::channel(1);
-        let _ = frames.try_send(PingFrame { sequence: 0, boot: 0 });
+        let _ = frames.try_send(ping(0));
         let echoes = timeout(ECHO_TIMEOUT, client.ping(ReceiverStream::new(outgoing))).await;
         let mut echoes = match echoes {
             Ok(Ok(echoes)) => echoes.into_inner(),
@@ -100,12 +113,15 @@ impl Liveness {
                 self.died(link.node());
             }
             self.set(link.node(), PeerState::Alive);
-            // The pause must end with the stream.
-            if let Ok(Ok(None) | Err(_)) = timeout(PING_INTERVAL, echoes.message()).await {
-                break;
+            self.set_full(link.node(), echo.volume_full);
+            // The pause must end with the stream, and with an echo that nobody asked for: it brings news.
+            match timeout(PING_INTERVAL, echoes.message()).await {
+                Ok(Ok(None) | Err(_)) => break,
+                Ok(Ok(Some(news))) => self.set_full(link.node(), news.volume_full),
+                Err(_) => {}
             }
             sequence += 1;
-            if frames.send(PingFrame { sequence, boot: 0 }).await.is_err() {
+            if frames.send(ping(sequence)).await.is_err() {
                 break;
             }
         }
@@ -117,9 +133,17 @@ impl Liveness {
         self.states.send_if_modified(|states| states.insert(node, state) != Some(state))
     }
 
+    fn set_full(&self, node: NodeId, is_full: bool) {
+        self.full.send_if_modified(|full| if is_full { full.insert(node) } else { full.remove(&node) });
+    }
+
     fn died(&self, node: NodeId) {
         if self.deaths.try_send(node).is_err() {
             tracing::warn!(peer = node.0, "too many deaths at once: Raft's timeouts decide about this one");
         }
     }
+}
+
+fn ping(sequence: u64) -> PingFrame {
+    PingFrame { sequence, ..PingFrame::default() }
 }

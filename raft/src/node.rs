@@ -18,7 +18,7 @@ use crate::service::{RaftService, Replicas};
 use parking_lot::Mutex;
 use raftmq_model::ids::{GroupId, NodeId};
 use raftmq_proto::raft::raft_server::RaftServer;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) closing: Arc<AtomicBool>,
     /// Tells this process from the one before it.
     boot: u64,
+    /// This node's volume is full; peers are told.
+    volume_full: watch::Sender<bool>,
 }
 
 impl RaftNode {
@@ -92,6 +94,7 @@ impl RaftNode {
             fatal: FatalReport::default(),
             closing: Arc::new(AtomicBool::new(false)),
             boot: rand::random(),
+            volume_full: watch::Sender::new(false),
             identity,
             options,
         });
@@ -163,6 +166,18 @@ impl RaftNode {
         self.shared.liveness.watch()
     }
 
+    /// Has this node tell its peers, at once where they are connected, whether its volume is full, so that they do not hand leadership
+    /// over to it.
+    pub fn set_volume_full(&self, full: bool) {
+        self.shared.volume_full.send_if_modified(|known| std::mem::replace(known, full) != full);
+    }
+
+    /// Follows which peers said last that their volume is full.
+    #[must_use]
+    pub fn peers_full(&self) -> watch::Receiver<BTreeSet<NodeId>> {
+        self.shared.liveness.watch_full()
+    }
+
     /// Connects to a peer that were tried since the start, successful or not.
     #[must_use]
     pub fn peer_connects_count(&self, node: NodeId) -> u64 {
@@ -221,7 +236,7 @@ async fn serve<C>(shared: Arc<Shared>, connections: impl Stream<Item = io::Resul
 where
     C: AsyncRead + AsyncWrite + Connected<ConnectInfo: Clone + Send + Sync + 'static> + Send + Unpin + 'static,
 {
-    let raft = RaftServer::new(RaftService::new(shared.replicas.clone(), shared.boot))
+    let raft = RaftServer::new(RaftService::new(shared.replicas.clone(), shared.boot, shared.volume_full.subscribe()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let raft = InterceptedService::new(raft, shared.identity.server());

@@ -12,6 +12,7 @@ use raftmq_proto::raft::raft_server;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 
 /// Bytes of a snapshot that a replica takes.
@@ -54,12 +55,13 @@ impl Replicas {
 pub(crate) struct RaftService {
     replicas: Replicas,
     boot: u64,
+    volume_full: watch::Receiver<bool>,
 }
 
 impl RaftService {
-    /// `boot` tells this process from the one before it.
-    pub(crate) fn new(replicas: Replicas, boot: u64) -> RaftService {
-        RaftService { replicas, boot }
+    /// `boot` tells this process from the one before it; `volume_full` is passed on to those who ping.
+    pub(crate) fn new(replicas: Replicas, boot: u64, volume_full: watch::Receiver<bool>) -> RaftService {
+        RaftService { replicas, boot, volume_full }
     }
 }
 
@@ -138,10 +140,29 @@ impl raft_server::Raft for RaftService {
     }
 
     async fn ping(&self, request: Request<Streaming<pb::PingFrame>>) -> Result<Response<Self::PingStream>, Status> {
-        let boot = self.boot;
-        let echo = move |frame: pb::PingFrame| pb::PingFrame { sequence: frame.sequence, boot };
-        Ok(Response::new(Box::pin(request.into_inner().map(move |frame| frame.map(echo)))))
+        Ok(Response::new(Box::pin(echoes(request.into_inner(), self.boot, self.volume_full.clone()))))
     }
+}
+
+/// Echoes each frame; and repeats the last one unasked when the volume is full or has room again, so that peers hear of it
+/// at once. Ends with the frames.
+fn echoes(
+    frames: Streaming<pb::PingFrame>,
+    boot: u64,
+    full: watch::Receiver<bool>,
+) -> impl Stream<Item = Result<pb::PingFrame, Status>> + Send + 'static {
+    stream::unfold((frames, full, 0), move |(mut frames, mut full, mut sequence)| async move {
+        tokio::select! {
+            frame = frames.message() => match frame {
+                Ok(Some(frame)) => sequence = frame.sequence,
+                Ok(None) => return None,
+                Err(status) => return Some((Err(status), (frames, full, sequence))),
+            },
+            Ok(()) = full.changed() => {}
+        }
+        let volume_full = *full.borrow_and_update();
+        Some((Ok(pb::PingFrame { sequence, boot, volume_full }), (frames, full, sequence)))
+    })
 }
 
 /// The requests of one append stream; it ends at the first that is broken or for another replica.

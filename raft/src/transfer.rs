@@ -15,6 +15,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// A new leader must show up within this time.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How well a node would lead: whether it is alive, and then whether it has room on its disk.
+pub(crate) type Rank = (bool, bool);
+
 /// One group's hand-overs; one at a time.
 pub(crate) struct Transfer {
     node: NodeId,
@@ -34,12 +37,8 @@ impl Transfer {
         Transfer { node, raft, proposer, leadership, under_way: Mutex::new(()) }
     }
 
-    /// Hands over to `to`, or to the most advanced of the `alive` voters, and answers who leads then.
-    pub(crate) async fn run(
-        &self,
-        to: Option<NodeId>,
-        alive: impl Fn(NodeId) -> bool,
-    ) -> Result<NodeId, TransferError> {
+    /// Hands over to `to`, or to the most advanced of the voters that `rank` highest, and answers who leads then.
+    pub(crate) async fn run(&self, to: Option<NodeId>, rank: impl Fn(NodeId) -> Rank) -> Result<NodeId, TransferError> {
         let _one = self.under_way.try_lock().map_err(|_| TransferError::UnderWay)?;
         let leadership = *self.leadership.borrow();
         if leadership.leader != Some(self.node) {
@@ -48,7 +47,7 @@ impl Transfer {
         if to == Some(self.node) {
             return Ok(self.node);
         }
-        let target = self.choose(to, alive)?;
+        let target = self.choose(to, rank)?;
         let deadline = Instant::now() + DRAIN_TIMEOUT;
         // Proposals wait in the queue from here on. After the change they are refused with the new leader's name, before
         // anything of them is in a log.
@@ -59,7 +58,7 @@ impl Transfer {
         self.changed(leadership.term).await
     }
 
-    fn choose(&self, to: Option<NodeId>, alive: impl Fn(NodeId) -> bool) -> Result<u64, TransferError> {
+    fn choose(&self, to: Option<NodeId>, rank: impl Fn(NodeId) -> Rank) -> Result<u64, TransferError> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let membership = metrics.membership_config.membership();
@@ -67,7 +66,7 @@ impl Transfer {
             |id: u64| metrics.replication.as_ref().and_then(|all| all.get(&id)).and_then(|at| at.map(|at| at.index));
         let others = membership.voter_ids().filter(|id| node_of(*id) != self.node);
         let wanted = others.filter(|id| to.is_none_or(|to| node_of(*id) == to));
-        let best = wanted.max_by_key(|id| (alive(node_of(*id)), matched(*id), std::cmp::Reverse(*id)));
+        let best = wanted.max_by_key(|id| (rank(node_of(*id)), matched(*id), std::cmp::Reverse(*id)));
         best.ok_or(TransferError::NoSuchVoter)
     }
 

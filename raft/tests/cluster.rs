@@ -239,6 +239,27 @@ async fn leadership_moves_under_load_without_a_failed_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn peers_know_whose_disk_is_full_and_hand_over_past_it() {
+    let _one = ONE.lock().await;
+    let cluster = Cluster::of_three(&[GROUP]).await;
+    let leader = cluster.agreed_leader(GROUP).await;
+    let (full, other) = (NodeId(1 + leader % 3), NodeId(1 + (leader + 1) % 3));
+    let mut known = cluster.raft(leader).peers_full();
+    // Either of the two is passed over in its turn, so that the choice is not made by logs and ids.
+    for (full, other) in [(full, other), (other, full)] {
+        let leader = cluster.agreed_leader(GROUP).await;
+        cluster.raft(full.0).set_volume_full(true);
+        let mut known = cluster.raft(leader).peers_full();
+        known.wait_for(|known| known.iter().eq([&full])).await.unwrap();
+        assert_eq!(cluster.group(leader, GROUP).transfer_leader(None).await, Ok(other));
+        assert_eq!(cluster.agreed_leader(GROUP).await, other.0);
+        cluster.raft(full.0).set_volume_full(false);
+        cluster.group(other.0, GROUP).transfer_leader(Some(NodeId(leader))).await.unwrap();
+    }
+    known.wait_for(|known| known.is_empty()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_survives_a_restart_with_and_without_the_state() {
     let _one = ONE.lock().await;
     let mut cluster = Cluster::of_three(&[GROUP]).await;

@@ -27,6 +27,6 @@ pub use commit_log::{
     CommitLog, CommitLogOptions, Done, Durability, EntryKind, NewEntry, OpenError, Recovered, SegmentInfo, StoredEntry,
 };
 pub use data_dir::{DataDir, DataDirError, Identity};
-pub use io::{Io, IoFile, OpenMode, RealIo};
+pub use io::{Io, IoFile, OpenMode, RealIo, Volume};
 pub use snapshots::Snapshots;
 pub use testing::FaultyIo;

@@ -4,12 +4,14 @@
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
 use raftmq_model::ids::PhysicalOffset;
+use raftmq_store::frame::frame_bytes;
 use raftmq_store::segment::segment_name;
-use raftmq_store::{CommitLog, CommitLogOptions, Done, Durability, FaultyIo, OpenError};
+use raftmq_store::testing::SizedIo;
+use raftmq_store::{CommitLog, CommitLogOptions, Done, Durability, FaultyIo, Io, OpenError, OpenMode, RealIo, Volume};
 use support::{entry, options, payload};
 
 const SEGMENT: u64 = 65536;
@@ -419,4 +421,58 @@ fn a_hint_reaches_to_the_durable_end_at_most() {
     while log.drive() {}
     drop(log);
     assert_eq!(disk.open().unwrap().1.committed, Some((1, 9)));
+}
+
+/// Where the first byte after the last entry lies that was written.
+fn written_ahead(io: &FaultyIo, tail: u64) -> Option<u64> {
+    let segment = io.open(&Path::new("/log/commitlog").join(segment_name(0)), OpenMode::Read).unwrap();
+    // Sectors are written whole.
+    segment.next_data(tail.next_multiple_of(512)).unwrap()
+}
+
+#[test]
+fn a_nearly_full_volume_is_not_zeroed_ahead_into_and_entries_go_on() {
+    let io = FaultyIo::new();
+    let options = CommitLogOptions { reserve_bytes: 100_000, io: Arc::new(io.clone()), ..small("/log".as_ref()) };
+    let room = |available_bytes| io.set_volume(Volume { total_bytes: 1 << 30, available_bytes });
+    room(100_000);
+    let (log, _) = CommitLog::open(options.clone()).unwrap();
+    let put = |index: u64| append(&log, 1, index, &[1000]);
+    let tail = |count: u64| count * frame_bytes(1000);
+    for index in 1..=3 {
+        put(index);
+        assert_eq!(written_ahead(&io, tail(index)), None, "entry {index}");
+    }
+    room(200_000);
+    put(4);
+    assert!(written_ahead(&io, tail(4)).is_some(), "there is room again");
+    room(0);
+    for index in 5..=20 {
+        put(index);
+    }
+    assert_eq!(written_ahead(&io, tail(20)), None, "what was zeroed is used up");
+    assert_holds(&log, 1, 1..21, 1000);
+    drop(log);
+    io.restart(1);
+    let (log, recovered) = CommitLog::open(options).unwrap();
+    assert_eq!(recovered.torn_bytes, 0);
+    assert_holds(&log, 1, 1..21, 1000);
+}
+
+#[test]
+fn the_zeroing_thread_leaves_a_nearly_full_volume_alone_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let io = SizedIo::new(Arc::new(RealIo));
+    let options = CommitLogOptions { reserve_bytes: 100_000, io: Arc::new(io.clone()), ..small(dir.path()) };
+    let (log, _) = CommitLog::open(options).unwrap();
+    for index in 0..60 {
+        // In turn: zeroed ahead, not, and so on, with the tail catching up each time.
+        let available_bytes = if index / 5 % 2 == 0 { 1 << 20 } else { 0 };
+        io.set_volume(Volume { total_bytes: 1 << 30, available_bytes });
+        append(&log, 1, index + 1, &[3000]);
+    }
+    drop(log);
+    let (log, recovered) = CommitLog::open(small(dir.path())).unwrap();
+    assert_eq!(recovered.torn_bytes, 0);
+    assert_holds(&log, 1, 1..61, 3000);
 }

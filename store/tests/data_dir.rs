@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use raftmq_model::ids::NodeId;
+use raftmq_store::testing::Fault;
 use raftmq_store::{DataDir, DataDirError, FaultyIo, RealIo};
 
 fn open(path: &Path, node: u32) -> Result<DataDir, DataDirError> {
@@ -48,6 +49,27 @@ fn other_folders_are_refused_with_a_sentence() {
     std::fs::write(foreign.join("letter.txt"), "dear").unwrap();
     assert!(matches!(open(&foreign, 3), Err(DataDirError::Foreign { found, .. }) if found == "letter.txt"));
     assert_eq!(std::fs::read_dir(&foreign).unwrap().count(), 1, "and left as it was");
+}
+
+#[test]
+fn a_failed_operation_leaves_a_folder_that_opens() {
+    let path = Path::new("/data/node");
+    let run = |io: &FaultyIo| {
+        let data = DataDir::open(Arc::new(io.clone()), path, NodeId(3), 1).ok()?;
+        data.adopt("c").ok()
+    };
+    let whole = FaultyIo::new();
+    assert!(run(&whole).is_some());
+    for fault in [Fault::NoSpace, Fault::Device] {
+        for operation in 1..=whole.operations() {
+            let io = FaultyIo::new();
+            io.fail_at(operation, fault);
+            assert!(run(&io).is_none(), "operation {operation} failed and nobody was told");
+            io.restart(operation);
+            let data = DataDir::open(Arc::new(io.clone()), path, NodeId(3), 1).unwrap();
+            data.adopt("c").unwrap();
+        }
+    }
 }
 
 #[test]

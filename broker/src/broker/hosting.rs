@@ -74,6 +74,7 @@ impl Broker {
                 segment_bytes: self.options.segment_bytes_max,
             },
             threaded: self.options.io.allows_threads(),
+            volumes: self.volume.volumes(),
         })))
     }
 
@@ -122,6 +123,7 @@ impl Broker {
             cache_bytes_max: self.options.limits.cache_bytes_max,
             durability: self.options.durability,
             zero_ahead_bytes: self.options.limits.zero_ahead_bytes,
+            reserve_bytes: self.options.limits.disk_reserve_bytes,
             io_thread: self.options.io.allows_threads(),
             io: Arc::clone(&self.options.io),
             ..CommitLogOptions::new(dir.join("log"))

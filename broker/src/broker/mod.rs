@@ -7,6 +7,7 @@ use crate::forward::ForwardService;
 use crate::leader::{Drivers, Replica, Replicas};
 use crate::options::BrokerOptions;
 use crate::router::Router;
+use crate::volume::{Admission, Succession, VolumeLimits, VolumeStatus, VolumeWatch};
 use parking_lot::Mutex;
 use raftmq_model::ids::{GroupId, ReplicaId};
 use raftmq_model::meta::BrokerGroupRecord;
@@ -15,6 +16,8 @@ use raftmq_raft::{Group, InitializeError, PeerServerInterceptor};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::service::interceptor::InterceptedService;
 
@@ -61,6 +64,7 @@ pub struct Broker {
     options: BrokerOptions,
     replicas: Arc<Replicas>,
     router: Router,
+    volume: Arc<VolumeWatch>,
     /// One opening at a time, so that a group is never opened twice.
     hosted: tokio::sync::Mutex<BTreeMap<GroupId, Hosted>>,
     tasks: Mutex<JoinSet<()>>,
@@ -87,8 +91,11 @@ impl Broker {
             Arc::clone(&options.meta),
             &options.limits,
         );
+        let volume = follow_volume(&options).await.map_err(StartError::Folder)?;
+        let looks = Arc::clone(&volume).run(Duration::from_millis(options.limits.disk_check_ms));
         let hosted = tokio::sync::Mutex::default();
-        let broker = Arc::new(Broker { options, replicas, router, hosted, tasks: Mutex::default() });
+        let broker = Arc::new(Broker { options, replicas, router, volume, hosted, tasks: Mutex::default() });
+        broker.tasks.lock().spawn(looks);
         for record in broker.placements().map_err(StartError::Folder)? {
             broker.host_group(record).await?;
         }
@@ -145,6 +152,19 @@ impl Broker {
         &self.options
     }
 
+    /// How full the volume of the data folder is, as it was last seen.
+    #[must_use]
+    pub fn volume(&self) -> VolumeStatus {
+        self.volume.status()
+    }
+
+    /// Has a group that something else hosts here leave this node when its disk is full, as the broker's own groups do.
+    pub fn hand_over_when_full(&self, group: Group) {
+        let admission = watch::Sender::new(Admission::Open);
+        let succession = Succession { group, volumes: self.volume.volumes(), admission };
+        self.tasks.lock().spawn(succession.run());
+    }
+
     /// The Raft side of the replicas hosted here, by group id.
     #[must_use]
     pub fn groups(&self) -> Vec<(GroupId, Group)> {
@@ -171,4 +191,17 @@ impl Broker {
         self.hosted.lock().await.clear();
         self.replicas.clear();
     }
+}
+
+/// Looks for the first time, so that a node that starts on a full disk refuses from the start.
+async fn follow_volume(options: &BrokerOptions) -> io::Result<Arc<VolumeWatch>> {
+    options.io.create_dir_all(&options.data_dir)?;
+    let limits = VolumeLimits {
+        reserve_bytes: options.limits.disk_reserve_bytes,
+        used_percent_max: options.limits.disk_used_percent_max,
+    };
+    let (raft, io, dir) = (Arc::clone(&options.raft), Arc::clone(&options.io), options.data_dir.clone());
+    let volume = Arc::new(VolumeWatch::new(raft, options.node, io, dir, limits));
+    volume.check().await;
+    Ok(volume)
 }

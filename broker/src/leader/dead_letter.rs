@@ -24,6 +24,8 @@ enum Look {
     Idle,
     /// Something was due and cannot be moved now.
     Stuck,
+    /// Something was due and there is no room for letters.
+    Full,
 }
 
 impl Replica {
@@ -38,6 +40,7 @@ impl Replica {
                 Look::Moved => LOOK_AGAIN_MIN,
                 Look::Idle => self.until_exhausted(),
                 Look::Stuck => STUCK,
+                Look::Full => LOOK_AGAIN,
             };
             let _ = timeout(pause, leadership.changed()).await;
         }
@@ -59,6 +62,7 @@ impl Replica {
                     tracing::warn!(group = %self.id(), ?handle, reason = failure.message, "a dead letter was not moved");
                     look = Look::Stuck;
                 }
+                Err(failure) if failure.kind() == Kind::DiskFull => return Look::Full,
                 // The leadership is going, or the log is busy: the next look sees what is left.
                 Err(_) => return Look::Idle,
             }

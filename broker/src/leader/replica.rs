@@ -7,9 +7,11 @@ use super::wait_table::WaitTable;
 use crate::machine::MachineView;
 use crate::meta_client::MetaClient;
 use crate::options::BrokerLimits;
+use crate::volume::{Admission, Succession, Volumes};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use raftmq_model::clock::Clock;
+use raftmq_model::command::stores_records;
 use raftmq_model::ids::{GroupId, NodeId, QueueId, QueueOffset, TopicUid};
 use raftmq_model::machine::{QueueProgress, SnapshotPoint};
 use raftmq_model::retention::RetentionPolicy;
@@ -35,6 +37,7 @@ pub(crate) struct ReplicaOptions {
     pub(crate) retention: RetentionPolicy,
     /// Whether files may be worked on by threads beside the runtime's.
     pub(crate) threaded: bool,
+    pub(crate) volumes: Volumes,
 }
 
 /// One replica of a broker group on this node. Calls answer NOT_LEADER where another replica leads.
@@ -54,6 +57,8 @@ pub struct Replica {
     pub(super) turn: AtomicUsize,
     leadership: watch::Receiver<Leadership>,
     leaderless_since: Mutex<Option<Instant>>,
+    volumes: Volumes,
+    admission: watch::Sender<Admission>,
 }
 
 impl Replica {
@@ -74,6 +79,8 @@ impl Replica {
             turn: AtomicUsize::new(0),
             leadership,
             leaderless_since: Mutex::new(Some(Instant::now())),
+            volumes: options.volumes,
+            admission: watch::Sender::new(Admission::Open),
         }
     }
 
@@ -153,6 +160,18 @@ impl Replica {
         self.leadership.clone()
     }
 
+    /// Follows whether this replica, when it leads, takes commands that store messages.
+    #[must_use]
+    pub fn admission(&self) -> watch::Receiver<Admission> {
+        self.admission.subscribe()
+    }
+
+    /// What keeps [`Replica::admission`], and leads the group away from a full disk.
+    pub(super) fn succession(&self) -> Succession {
+        let (group, volumes) = (self.group.clone(), self.volumes.clone());
+        Succession { group, volumes, admission: self.admission.clone() }
+    }
+
     /// For how long this replica has known no leader; `None` while it knows one. Itself only counts when it is ready.
     #[must_use]
     pub fn leaderless_for(&self) -> Option<Duration> {
@@ -198,8 +217,22 @@ impl Replica {
     /// Proposes commands and waits until they are applied; one encoded outcome for each.
     ///
     /// # Errors
-    /// See [`Failure`]; only UNKNOWN leaves it open whether something was stored.
+    /// See [`Failure`]; only UNKNOWN leaves it open whether something was stored. On a full disk, commands that store
+    /// messages are DISK_FULL, or NOT_READY while another replica takes over; then so are those that came with them.
     pub async fn propose(&self, commands: Vec<Bytes>) -> Result<Vec<Bytes>, Failure> {
+        if commands.iter().any(|command| stores_records(command)) {
+            self.admit()?;
+        }
         self.group.propose_many(commands).await.map_err(of_propose)
+    }
+
+    /// Whether messages may be stored. A replica that does not lead leaves it to the proposal to say so.
+    fn admit(&self) -> Result<(), Failure> {
+        match &*self.admission.borrow() {
+            Admission::Open => Ok(()),
+            _ if self.leading().is_err() => Ok(()),
+            Admission::Leaving => Err(failure(Kind::NotReady, "the leader hands over: its disk is full")),
+            Admission::Refused(sentence) => Err(failure(Kind::DiskFull, sentence.as_ref())),
+        }
     }
 }

@@ -1,7 +1,10 @@
 //! Packs concurrent proposals for one group at one remote leader into few requests.
 //!
-//! One task for each (node, group): it takes what waits, up to the size of one request, whenever one of a few slots is
+//! One task for each (node, group, whether messages are stored): it takes what waits, up to the size of one request, whenever one of a few slots is
 //! free. No timer: a lone command goes out at once, and batches grow by themselves while all slots are taken.
+//!
+//! A request is refused as a whole, so commands that a full disk refuses ([`stores_records`]) have a lane of their own: acks
+//! of other callers must not be refused with them.
 
 use super::channels::PeerChannels;
 use super::retry::Miss;
@@ -9,6 +12,7 @@ use super::{remaining_ms, remote};
 use crate::options::BrokerLimits;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use raftmq_model::command::stores_records;
 use raftmq_model::ids::{GroupId, NodeId};
 use raftmq_proto::forward;
 use std::collections::BTreeMap;
@@ -23,7 +27,7 @@ const LANE_CALLS_COUNT_MAX: usize = 16_384;
 pub(super) struct Lanes {
     channels: Arc<PeerChannels>,
     limits: BrokerLimits,
-    lanes: Mutex<BTreeMap<(NodeId, GroupId), Lane>>,
+    lanes: Mutex<BTreeMap<(NodeId, GroupId, bool), Lane>>,
 }
 
 #[derive(Clone)]
@@ -54,7 +58,7 @@ impl Lanes {
         commands: &[Bytes],
         deadline: Instant,
     ) -> Result<Vec<Bytes>, Miss> {
-        let lane = self.lane(node, group);
+        let lane = self.lane(node, group, commands.iter().any(|command| stores_records(command)));
         let bytes = commands.iter().map(Bytes::len).sum::<usize>();
         let share = u32::try_from(bytes.clamp(1, self.limits.forward_bytes_max)).unwrap_or(u32::MAX);
         let permit = Arc::clone(&lane.bytes).try_acquire_many_owned(share).map_err(|_| Miss::Overloaded)?;
@@ -68,9 +72,9 @@ impl Lanes {
         }
     }
 
-    fn lane(&self, node: NodeId, group: GroupId) -> Lane {
+    fn lane(&self, node: NodeId, group: GroupId, stores: bool) -> Lane {
         let mut lanes = self.lanes.lock();
-        let lane = lanes.entry((node, group)).or_insert_with(|| {
+        let lane = lanes.entry((node, group, stores)).or_insert_with(|| {
             let (calls, waiting) = mpsc::channel(LANE_CALLS_COUNT_MAX);
             tokio::spawn(run(Arc::clone(&self.channels), self.limits.clone(), node, group, waiting));
             Lane { calls, bytes: Arc::new(Semaphore::new(self.limits.forward_bytes_max)) }

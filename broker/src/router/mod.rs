@@ -43,6 +43,9 @@ pub enum RouteError {
     /// A bound was reached; surely nothing was stored.
     #[error("the broker group is overloaded")]
     Overloaded,
+    /// The disk of the leader, or of a majority, is full, as the sentence says; surely nothing was stored.
+    #[error("{0}")]
+    DiskFull(String),
     /// The call was given to a leader and its fate is not known.
     #[error("the fate of the call is not known")]
     Unknown,

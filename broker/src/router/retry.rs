@@ -23,6 +23,8 @@ pub(super) enum Miss {
     NotReady,
     /// A bound was reached. Nothing was proposed.
     Overloaded,
+    /// There is no room for messages, as the sentence says. Nothing was proposed.
+    DiskFull(String),
     /// The node could not be reached. Nothing was sent.
     Unreachable,
     /// It may have been proposed.
@@ -38,6 +40,7 @@ impl From<Failure> for Miss {
             Kind::NotReady => Miss::NotReady,
             Kind::Overloaded => Miss::Overloaded,
             Kind::Invalid => Miss::Invalid(failure.message),
+            Kind::DiskFull => Miss::DiskFull(failure.message),
             Kind::Unknown | Kind::Unspecified => Miss::Unknown,
         }
     }
@@ -45,7 +48,8 @@ impl From<Failure> for Miss {
 
 /// Runs `call` against the leader of `group` until it is answered or `deadline` is over.
 ///
-/// Invariant: [`RouteError::NoLeader`] and [`RouteError::Overloaded`] are only answered when no try was of unknown fate.
+/// Invariant: [`RouteError::NoLeader`], [`RouteError::Overloaded`] and [`RouteError::DiskFull`] are only answered when no
+/// try was of unknown fate.
 pub(super) async fn run<T, F>(
     leaders: &LeaderTable,
     group: GroupId,
@@ -126,6 +130,8 @@ impl Course {
             }
             Miss::Overloaded if self.maybe => return Err(RouteError::Unknown),
             Miss::Overloaded => return Err(RouteError::Overloaded),
+            Miss::DiskFull(_) if self.maybe => return Err(RouteError::Unknown),
+            Miss::DiskFull(sentence) => return Err(RouteError::DiskFull(sentence)),
             Miss::Invalid(_) if self.maybe => return Err(RouteError::Unknown),
             Miss::Invalid(reason) => return Err(RouteError::Invalid(reason)),
         }

@@ -26,8 +26,10 @@ use tokio::time::Instant;
 const COMMAND_BYTES_MAX: usize = 1 << 20;
 /// Room for what an entry has beside body and properties, so that the usual message is written without growing.
 const ENTRY_EXTRA_BYTES: usize = 320;
-/// Pause before an overloaded group is asked again for a client that does not do so itself.
+/// Pause before an overloaded group is asked again for a client that does not do so itself ...
 const OVERLOAD_PAUSE: Duration = Duration::from_millis(20);
+/// ... and before one whose disk is full is.
+const DISK_FULL_PAUSE: Duration = Duration::from_millis(250);
 
 /// What kind of message its properties make it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,12 +186,16 @@ impl<C: Cluster> Service<C> {
         deadline: Instant,
     ) -> Result<Vec<Outcome>, RouteError> {
         loop {
-            match self.cluster.propose(group, commands.clone(), deadline).await {
-                Err(RouteError::Overloaded) if Instant::now() + OVERLOAD_PAUSE < deadline => {
-                    tokio::time::sleep(OVERLOAD_PAUSE).await;
-                }
-                result => return result,
+            let result = self.cluster.propose(group, commands.clone(), deadline).await;
+            let pause = match &result {
+                Err(RouteError::Overloaded) => OVERLOAD_PAUSE,
+                Err(RouteError::DiskFull(_)) => DISK_FULL_PAUSE,
+                _ => return result,
+            };
+            if Instant::now() + pause >= deadline {
+                return result;
             }
+            tokio::time::sleep(pause).await;
         }
     }
 }

@@ -5,6 +5,7 @@
 mod digest;
 mod edge;
 mod failover;
+mod full_disk;
 mod redelivery;
 mod retention;
 mod routing;

@@ -45,6 +45,10 @@ pub enum Fault {
     SyncErrorLeader,
     /// The leader's file system notices damage and lets nobody write any more.
     ReadOnlyLeader,
+    /// The leader's disk fills up to within its reserve.
+    DiskFullLeader,
+    /// All disks fill up to within their reserves.
+    DiskFullAll,
     /// Each sync of the leader takes 200 ms longer.
     SlowDiskLeader,
     /// The leader's wall clock jumps a minute ahead.
@@ -72,7 +76,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 28] = [
+    pub const ALL: [Fault; 30] = [
         Fault::KillLeader,
         Fault::KillFollower,
         Fault::KillAll,
@@ -90,6 +94,8 @@ impl Fault {
         Fault::DiskErrorLeader,
         Fault::SyncErrorLeader,
         Fault::ReadOnlyLeader,
+        Fault::DiskFullLeader,
+        Fault::DiskFullAll,
         Fault::SlowDiskLeader,
         Fault::ClockAheadLeader,
         Fault::ClockBehindLeader,
@@ -103,7 +109,7 @@ impl Fault {
         Fault::PartitionAndPowerCut,
     ];
 
-    /// Whether a majority of the nodes is whole and connected all the time, so that the cluster owes service.
+    /// Whether a majority of the nodes is whole, connected and has room all the time, so that the cluster owes service.
     #[must_use]
     pub fn leaves_majority(self) -> bool {
         !matches!(
@@ -112,6 +118,7 @@ impl Fault {
                 | Fault::PowerCutMajority
                 | Fault::PowerCutAll
                 | Fault::PacketLoss
+                | Fault::DiskFullAll
                 | Fault::KillBothLeaders
                 | Fault::PauseAndPowerCut
                 | Fault::PartitionAndPowerCut

@@ -9,6 +9,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 const LOSS_PERCENT: u32 = 20;
+/// What a full disk has left: half of what a node keeps back by default.
+const ROOM_LEFT_BYTES: u64 = 256 << 20;
 const SYNC_DELAY: &str = "delay_enter=200ms";
 const SYNCS: &str = "fdatasync,fsync";
 const CLOCK_JUMP_MS: i64 = 60_000;
@@ -48,6 +50,7 @@ impl RealCluster {
             Fault::KillAll
             | Fault::PowerCutAll
             | Fault::PacketLoss
+            | Fault::DiskFullAll
             | Fault::RollingRestart
             | Fault::ClockDrift
             | Fault::PauseAndPowerCut
@@ -66,6 +69,9 @@ impl RealCluster {
             Fault::PowerCutLeader | Fault::PowerCutMajority | Fault::PowerCutAll => self.cut_power(&hit)?,
             Fault::DiskErrorLeader => self.nodes[leader].volume.fail()?,
             Fault::ReadOnlyLeader => self.nodes[leader].volume.find_error()?,
+            Fault::DiskFullLeader | Fault::DiskFullAll => {
+                hit.iter().try_for_each(|at| self.nodes[*at].volume.fill(ROOM_LEFT_BYTES))?;
+            }
             Fault::SyncErrorLeader => self.inject(leader, "error=EIO")?,
             Fault::SlowDiskLeader => self.inject(leader, SYNC_DELAY)?,
             fault if fault.turns_a_clock() => self.turn_clocks(fault, leader)?,
@@ -228,6 +234,8 @@ impl RealCluster {
                 | Fault::ReadOnlyLeader => self.restore_power(at)?,
                 // What it could not sync may or may not be there: as after any crash.
                 Fault::SyncErrorLeader => self.nodes[at].kill()?,
+                // And no restart: the node has to go on by itself.
+                Fault::DiskFullLeader | Fault::DiskFullAll => self.nodes[at].volume.empty()?,
                 _ => {}
             }
         }

@@ -56,6 +56,20 @@ impl Volume {
         fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "1\n").context("the file system finds no error")
     }
 
+    /// Leaves only so many bytes to be written. The room is taken, nothing is written.
+    pub(super) fn fill(&self, left_bytes: u64) -> Result<()> {
+        let said = rustix::fs::statvfs(&self.mount)?;
+        let taken = (said.f_bavail * said.f_frsize).saturating_sub(left_bytes);
+        anyhow::ensure!(taken > 0, "a volume has no more than {left_bytes} bytes left already");
+        let filler = File::create(self.filler())?;
+        rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), 0, taken).context("a volume is not filled")
+    }
+
+    /// After [`Volume::fill`].
+    pub(super) fn empty(&self) -> Result<()> {
+        fs::remove_file(self.filler()).context("a full volume is not emptied")
+    }
+
     /// After one of the above, when no process uses it any more: the file system as a restart finds it. After a power cut:
     /// whether bytes were really lost.
     pub(super) fn restore(&mut self) -> Result<Option<bool>> {
@@ -64,6 +78,10 @@ impl Volume {
         let kept = fs::read(self.canary()).is_ok_and(|bytes| bytes == CANARY);
         let _ = fs::remove_file(self.canary());
         Ok(std::mem::take(&mut self.dark).then_some(!kept))
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.mount.join("filler")
     }
 
     fn canary(&self) -> PathBuf {

@@ -134,6 +134,13 @@ impl Command {
     }
 }
 
+/// Whether an encoded command adds messages to the log: what a full disk has no room for. All others are small and give
+/// room in the end, or are needed to.
+#[must_use]
+pub fn stores_records(encoded: &[u8]) -> bool {
+    matches!(encoded.first(), Some(&APPEND_KIND | &DEAD_LETTER_KIND))
+}
+
 fn encode_message(kind: u8, body: &impl Message) -> Bytes {
     let body_len = body.encoded_len();
     let mut buffer = BytesMut::with_capacity(COMMAND_HEADER_BYTES + body_len);

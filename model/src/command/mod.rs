@@ -14,7 +14,7 @@ mod outcome_codec;
 mod tests;
 
 pub use append::{Append, AppendEntry, AppendWriter};
-pub use codec::DecodeError;
+pub use codec::{DecodeError, stores_records};
 pub use outcome::{AppendOutcome, HandleOutcome, Outcome, PopOutcome, PoppedMessage};
 
 use crate::config::{ConsumerGroupConfig, TopicConfig};

@@ -75,6 +75,8 @@ fn command() -> impl Strategy<Value = Command> {
             let entry = |(handle, visible_at_ms)| ReleaseEntry { handle: Some(handle), visible_at_ms };
             Command::Release(Release { messages: messages.into_iter().map(entry).collect(), after_ms })
         }),
+        Just(Command::Snapshot),
+        any::<u64>().prop_map(|upto_index| Command::Purge { upto_index }),
     ]
 }
 
@@ -189,9 +191,11 @@ fn kinds_keep_their_numbers() {
         Command::ChangeInvisible(ChangeInvisible { handle: Some(key), invisible_ms: 0, request: 0 }),
         Command::DeadLetter(DeadLetter::default()),
         Command::Release(Release::default()),
+        Command::Snapshot,
+        Command::Purge { upto_index: 1 },
     ]
     .map(|command| command.encode()[0]);
-    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
 }
 
 #[test]
@@ -278,5 +282,27 @@ proptest! {
         let command = Command::Append(Append { entries }).encode();
         let cut = cut.index(command.len());
         prop_assert!(Command::decode(command.slice(..cut)).is_err());
+    }
+}
+
+proptest! {
+    /// By their meaning, not by the kind number that the function looks at.
+    #[test]
+    fn commands_that_bring_records_are_known_by_their_first_byte(command in command()) {
+        let stores = match &command {
+            Command::Append(_) | Command::DeadLetter(_) => true,
+            Command::PutTopic(_)
+            | Command::DeleteTopic { .. }
+            | Command::PutConsumerGroup(_)
+            | Command::DeleteConsumerGroup { .. }
+            | Command::Pop(_)
+            | Command::Ack(_)
+            | Command::ChangeInvisible(_)
+            | Command::Release(_)
+            | Command::Snapshot
+            | Command::Purge { .. } => false,
+        };
+        prop_assert_eq!(stores_records(&command.encode()), stores);
+        prop_assert!(!stores_records(b""));
     }
 }

@@ -5,7 +5,7 @@ use crate::commands::admin;
 use crate::exit::Failure;
 use crate::output::{self, Table};
 use clap::Subcommand;
-use raftmq_proto::admin::{BrokerGroup, ClusterInitRequest, ClusterStatusReply, ClusterStatusRequest, Node};
+use raftmq_proto::admin::{BrokerGroup, ClusterInitRequest, ClusterStatusReply, ClusterStatusRequest, Node, Volume};
 use serde::Serialize;
 
 /// What to do with the cluster.
@@ -43,6 +43,16 @@ struct NodeView {
     admin: String,
     version: String,
     durability: String,
+    /// Null when the node does not answer.
+    disk: Option<DiskView>,
+}
+
+#[derive(Serialize)]
+struct DiskView {
+    total_bytes: u64,
+    available_bytes: u64,
+    /// Sends are refused.
+    full: bool,
 }
 
 #[derive(Serialize)]
@@ -87,7 +97,27 @@ impl From<Node> for NodeView {
             admin: node.admin,
             version: node.version,
             durability: node.durability,
+            disk: node.volume.map(DiskView::from),
         }
+    }
+}
+
+impl From<Volume> for DiskView {
+    fn from(volume: Volume) -> DiskView {
+        let Volume { total_bytes, available_bytes, full } = volume;
+        DiskView { total_bytes, available_bytes, full }
+    }
+}
+
+impl DiskView {
+    /// For people: `512 MiB free of 100 GiB`, with a word in front when that is too little.
+    fn text(&self) -> String {
+        let size = |bytes: u64| match bytes >> 20 {
+            mib @ 0..10_240 => format!("{mib} MiB"),
+            mib => format!("{} GiB", mib >> 10),
+        };
+        let text = format!("{} free of {}", size(self.available_bytes), size(self.total_bytes));
+        if self.full { format!("FULL: {text}") } else { text }
     }
 }
 
@@ -135,7 +165,7 @@ pub(crate) async fn run(global: &Global, command: ClusterCommand) -> Result<(), 
 }
 
 fn tables(view: &StatusView) -> String {
-    let mut nodes = Table::new(&["NODE", "ROLES", "ALIVE", "CLIENT", "ADMIN", "DURABILITY"]);
+    let mut nodes = Table::new(&["NODE", "ROLES", "ALIVE", "CLIENT", "ADMIN", "DURABILITY", "DISK"]);
     for node in &view.nodes {
         let alive = if node.alive { "yes" } else { "no" };
         nodes.row([
@@ -145,6 +175,7 @@ fn tables(view: &StatusView) -> String {
             node.client.clone(),
             node.admin.clone(),
             node.durability.clone(),
+            node.disk.as_ref().map(DiskView::text).unwrap_or_default(),
         ]);
     }
     let mut groups = Table::new(&["GROUP", "NODE", "ROLE", "TERM", "LAST", "COMMITTED", "APPLIED", "LAG"]);
@@ -181,9 +212,14 @@ mod tests {
         let replica = Replica { node: 2, role: "leader".into(), last: 9, committed: 8, applied: 7, lag: 0 };
         let group =
             BrokerGroup { name: "broker-1".into(), leader: 2, term: 3, replicas: vec![replica], ..Default::default() };
-        let node = Node { id: 2, roles: vec!["broker".into()], alive: true, ..Default::default() };
+        let volume = Some(Volume { total_bytes: 11 << 30, available_bytes: 1 << 29, full: true });
+        let node = Node { id: 2, roles: vec!["broker".into()], alive: true, volume, ..Default::default() };
         let reply = ClusterStatusReply { cluster_id: "c".into(), nodes: vec![node], groups: vec![group] };
-        let json = serde_json::to_value(StatusView::from(reply)).expect("json");
+        let view = StatusView::from(reply);
+        assert!(tables(&view).contains("FULL: 512 MiB free of 11 GiB"), "{}", tables(&view));
+        let json = serde_json::to_value(view).expect("json");
+        assert_eq!(json["nodes"][0]["disk"]["full"], true);
+        assert_eq!(json["nodes"][0]["disk"]["available_bytes"], 1 << 29);
         assert_eq!(json["nodes"][0]["id"], 2);
         assert_eq!(json["nodes"][0]["alive"], true);
         assert_eq!(json["groups"][0]["name"], "broker-1");

@@ -11,6 +11,9 @@ const REQUEST_BYTES_MIN: u64 = 1 << 20;
 const REQUEST_BYTES_MAX: u64 = 130 << 20;
 const IN_FLIGHT_BYTES_MAX: u64 = 64 << 30;
 const TIME_MS_MAX: u64 = 600_000;
+const DISK_RESERVE_BYTES_MAX: u64 = 1 << 40;
+const DISK_CHECK_MS_MIN: u64 = 10;
+const DISK_CHECK_MS_MAX: u64 = 60_000;
 const NODES_MAX: usize = 64;
 
 /// Checks a configuration whose derived keys are filled in.
@@ -47,7 +50,10 @@ fn limits(limits: &Limits) -> Result<(), String> {
     range("limits.client_in_flight_bytes_max", in_flight, limits.client_request_bytes_max, IN_FLIGHT_BYTES_MAX)?;
     range("limits.retention_check_ms", limits.retention_check_ms, 100, TIME_MS_MAX)?;
     range("limits.isolation_ms", limits.isolation_ms, 0, TIME_MS_MAX)?;
-    range("limits.drain_ms", limits.drain_ms, 0, TIME_MS_MAX)
+    range("limits.drain_ms", limits.drain_ms, 0, TIME_MS_MAX)?;
+    range("limits.disk_reserve_bytes", limits.disk_reserve_bytes, 0, DISK_RESERVE_BYTES_MAX)?;
+    range("limits.disk_used_percent_max", u64::from(limits.disk_used_percent_max), 1, 100)?;
+    range("limits.disk_check_ms", limits.disk_check_ms, DISK_CHECK_MS_MIN, DISK_CHECK_MS_MAX)
 }
 
 fn range(key: &str, value: u64, min: u64, max: u64) -> Result<(), String> {

@@ -92,6 +92,9 @@ pub(crate) struct Limits {
     pub(crate) retention_check_ms: u64,
     pub(crate) isolation_ms: u64,
     pub(crate) drain_ms: u64,
+    pub(crate) disk_reserve_bytes: u64,
+    pub(crate) disk_used_percent_max: u8,
+    pub(crate) disk_check_ms: u64,
 }
 
 impl Default for Limits {
@@ -106,6 +109,9 @@ impl Default for Limits {
             retention_check_ms: 10_000,
             isolation_ms: 1500,
             drain_ms: 5000,
+            disk_reserve_bytes: 512 << 20,
+            disk_used_percent_max: 100,
+            disk_check_ms: 200,
         }
     }
 }

@@ -71,6 +71,8 @@ fn mistakes_are_one_sentence_that_names_the_key() {
         ("segment_bytes_max = 5", "segment_bytes_max is 5"),
         ("topic_queue_count = 0", "topic_queue_count is 0"),
         ("durability = \"maybe\"", "line 1:"),
+        ("[limits]\ndisk_used_percent_max = 0", "limits.disk_used_percent_max is 0, it must be 1 to 100"),
+        ("[limits]\ndisk_check_ms = 1", "limits.disk_check_ms is 1"),
         ("[tls]\nkey_path = \"k.pem\"", "tls.certificate_path and tls.key_path"),
         ("peer_listen = \"127.0.0.1:8081\"", "another port"),
         ("node_id = ", "line 1:"),

@@ -73,6 +73,9 @@ pub(super) async fn start(node: Arc<Node>, peer_listener: TcpListener) -> Result
     for record in birth.broker_groups.iter().filter(|record| hosts(&node, &birth, record)) {
         broker.host_group(record.clone()).await.map_err(|error| Failure::fatal(error.to_string()))?;
     }
+    if let Some(namesrv) = &namesrv {
+        broker.hand_over_when_full(namesrv.group().clone());
+    }
     let edge = Edge::new(broker.router().clone(), Arc::clone(&meta), clock, edge_options(&node));
     let born = Arc::new(Born { raft, meta, broker, edge, namesrv });
     node.set_born(Arc::clone(&born));
@@ -130,7 +133,13 @@ fn broker_options(
         topic_queue_count: config.topic_queue_count,
         store_host: store_host(&config.advertised_client_address, &config.client_listen),
         rules: Limits::default(),
-        limits: BrokerLimits { retention_check_ms: config.limits.retention_check_ms, ..BrokerLimits::default() },
+        limits: BrokerLimits {
+            disk_reserve_bytes: config.limits.disk_reserve_bytes,
+            disk_used_percent_max: config.limits.disk_used_percent_max,
+            disk_check_ms: config.limits.disk_check_ms,
+            retention_check_ms: config.limits.retention_check_ms,
+            ..BrokerLimits::default()
+        },
     }
 }
 

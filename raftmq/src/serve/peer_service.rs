@@ -5,12 +5,13 @@ use super::node::{AdoptError, Node, decode_birth};
 use super::replica_digest;
 use crate::config::Role;
 use prost::Message;
+use raftmq_broker::volume::VolumeStatus;
 use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
 use raftmq_proto::metadata::{PEER_FROM_NODE, PEER_TO_NODE};
 use raftmq_proto::peer::peer_server::{Peer, PeerServer};
 use raftmq_proto::peer::{
     AdoptReply, AdoptRequest, DigestReply, DigestRequest, InitializeReply, InitializeRequest, PingReply, PingRequest,
-    ReplicaStatus, StatusReply, StatusRequest, TransferReply, TransferRequest,
+    ReplicaStatus, StatusReply, StatusRequest, TransferReply, TransferRequest, Volume,
 };
 use raftmq_raft::{Group, InitializeError, TransferError};
 use std::sync::Arc;
@@ -51,7 +52,8 @@ impl PeerService {
     fn status(&self) -> StatusReply {
         let config = &self.node.config;
         let placement = self.node.placement();
-        let groups = self.node.born().map(|born| born.groups()).unwrap_or_default();
+        let born = self.node.born();
+        let groups = born.as_ref().map(|born| born.groups()).unwrap_or_default();
         StatusReply {
             cluster_id: placement.as_ref().map(|birth| birth.cluster_id.clone()).unwrap_or_default(),
             node_id: config.node_id,
@@ -65,8 +67,16 @@ impl PeerService {
             incarnation: self.node.incarnation,
             birth: placement.map(|birth| birth.encode_to_vec()).unwrap_or_default().into(),
             durability: config.durability.to_string(),
+            volume: born.and_then(|born| volume_of(born.broker.volume())),
         }
     }
+}
+
+/// `None` for a volume that does not say its size.
+fn volume_of(status: VolumeStatus) -> Option<Volume> {
+    let raftmq_store::Volume { total_bytes, available_bytes } = status.volume;
+    let full = status.is_full();
+    (status.volume != raftmq_store::Volume::BOUNDLESS).then_some(Volume { total_bytes, available_bytes, full })
 }
 
 fn replica_status(id: GroupId, group: &Group) -> ReplicaStatus {

@@ -40,6 +40,9 @@ pub struct CommitLogOptions {
     pub durability: Durability,
     /// Bytes that are zero-written ahead of the tail, so that a sync changes no block map; 0 for none.
     pub zero_ahead_bytes: u64,
+    /// Bytes of the volume that are not zeroed ahead into (an eighth of a small volume): they are for what must be written
+    /// though the disk is full.
+    pub reserve_bytes: u64,
     /// Whether the log has an IO thread. Without, nothing is written until [`crate::CommitLog::drive`] is called, on the
     /// thread that calls it: for tests and simulation.
     pub io_thread: bool,
@@ -62,6 +65,7 @@ impl CommitLogOptions {
             queue_bytes_max: 128 << 20,
             durability: Durability::Fsync,
             zero_ahead_bytes: 16 << 20,
+            reserve_bytes: 0,
             io_thread: true,
             cut_damage: false,
             io: Arc::new(RealIo),

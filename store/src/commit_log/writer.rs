@@ -51,7 +51,7 @@ impl Writer {
         let options = &shared.options;
         let step = if options.durability == Durability::Fsync { options.zero_ahead_bytes } else { 0 };
         let threaded = options.io_thread && options.io.allows_threads();
-        let zero_ahead = ZeroAhead::start(step, options.segment_bytes_max, threaded)?;
+        let zero_ahead = ZeroAhead::start(step, options, threaded)?;
         let segment_dir = options.dir.join(SEGMENT_DIR);
         let (tail, current, hint_written) = {
             let state = shared.state.lock();

@@ -2,15 +2,18 @@
 //!
 //! A helper thread does it, chunk by chunk, each synced by itself; the writer waits only when the tail catches up.
 //! Invariant: the helper touches only `zeroed..target`, the writer only what lies below `zeroed`. Where helper threads are
-//! not allowed the writer zeroes inline.
+//! not allowed the writer zeroes inline. On a volume that is nearly full nothing is zeroed: entries are then written into
+//! holes, which costs their syncs more and takes no room that acks and votes need.
 
 use std::io::{Error, IoSlice, Result};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::io::IoFile;
+use super::CommitLogOptions;
+use crate::io::{Io, IoFile};
 
 /// Bytes that are zeroed between two syncs: what an append's sync may have to write beside its own bytes.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -51,16 +54,37 @@ struct Common {
     changed: Condvar,
 }
 
+/// Whether there is room to zero into.
+struct Room {
+    io: Arc<dyn Io>,
+    dir: PathBuf,
+    reserve_bytes: u64,
+}
+
+impl Room {
+    /// A volume that does not say has room: a write will tell.
+    fn has(&self, bytes: u64) -> bool {
+        if self.reserve_bytes == 0 {
+            return true;
+        }
+        self.io.volume(&self.dir).map_or(true, |volume| {
+            volume.available_bytes >= volume.reserve_bytes(self.reserve_bytes).saturating_add(bytes)
+        })
+    }
+}
+
 pub(super) struct ZeroAhead {
     step: u64,
     segment_bytes: u64,
+    room: Room,
     common: Arc<Common>,
     helper: Option<JoinHandle<()>>,
 }
 
 impl ZeroAhead {
     /// `step` 0 turns it off.
-    pub(super) fn start(step: u64, segment_bytes: u64, threaded: bool) -> Result<ZeroAhead> {
+    pub(super) fn start(step: u64, options: &CommitLogOptions, threaded: bool) -> Result<ZeroAhead> {
+        let room = Room { io: Arc::clone(&options.io), dir: options.dir.clone(), reserve_bytes: options.reserve_bytes };
         let common = Arc::new(Common::default());
         let helper = if threaded && step > 0 {
             let common = Arc::clone(&common);
@@ -68,7 +92,7 @@ impl ZeroAhead {
         } else {
             None
         };
-        Ok(ZeroAhead { step, segment_bytes, common, helper })
+        Ok(ZeroAhead { step, segment_bytes: options.segment_bytes_max, room, common, helper })
     }
 
     /// Goes on in another segment file from `from` on. What it did before is over when this returns.
@@ -103,13 +127,15 @@ impl ZeroAhead {
         }
         let mut progress = self.common.progress.lock();
         let Some(zone) = &mut progress.zone else { return Ok(()) };
+        let mut skips = false;
         if zone.target < to + self.step / 2 {
-            zone.target = (zone.target.max(to) + self.step).min(self.segment_bytes);
+            let target = (zone.target.max(to) + self.step).min(self.segment_bytes);
+            skips = target > zone.target && !self.room.has(target - zone.zeroed);
+            zone.target = if skips { zone.target } else { target };
         }
         if self.helper.is_none() {
             write_zeros(&*zone.file, zone.zeroed, zone.target)?;
             zone.zeroed = zone.zeroed.max(zone.target);
-            return Ok(());
         }
         if zone.zeroed < zone.target && !progress.busy {
             self.common.changed.notify_all();
@@ -118,8 +144,15 @@ impl ZeroAhead {
             if let Some(error) = progress.failed.take() {
                 return Err(error);
             }
-            if progress.zone.as_ref().is_none_or(|zone| zone.zeroed >= to) {
-                return Ok(());
+            match &mut progress.zone {
+                // The helper is done with all that it was asked for, and leaves the rest to the writer.
+                Some(zone) if skips && zone.zeroed == zone.target => {
+                    zone.zeroed = zone.zeroed.max(to);
+                    zone.target = zone.zeroed;
+                    return Ok(());
+                }
+                Some(zone) if zone.zeroed < to => {}
+                _ => return Ok(()),
             }
             self.common.changed.wait(&mut progress);
         }

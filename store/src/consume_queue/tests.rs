@@ -1,7 +1,7 @@
 //! Tests of ConsumeQueues: buffered reads, cuts, files.
 
 use super::*;
-use crate::testing::FaultyIo;
+use crate::testing::{Fault, FaultyIo};
 
 const TOPIC: TopicUid = TopicUid(7);
 const QUEUE: QueueId = QueueId(2);
@@ -90,24 +90,28 @@ fn a_restart_finds_the_checkpoint_whatever_was_lost_behind_it() {
     }
 }
 
-#[test]
-fn a_power_cut_at_any_operation_leaves_the_checkpoint() {
-    let run = |io: &FaultyIo| -> Result<u64> {
-        let queues = ConsumeQueues::open_with("/group/consumequeue", Arc::new(io.clone()), LAYOUT)?;
-        let mut durable = 0;
-        for (from, to) in [(0, 4), (4, 15), (15, 16), (16, 33)] {
-            for offset in from..to {
-                if queues.append(TOPIC, QUEUE, QueueOffset(offset), unit(offset)).is_err() {
-                    return Ok(durable);
-                }
-            }
-            if queues.sync().is_err() {
+/// Appends and checkpoints; what was durable when the first call failed.
+fn run(io: &FaultyIo) -> Result<u64> {
+    let queues = ConsumeQueues::open_with("/group/consumequeue", Arc::new(io.clone()), LAYOUT)?;
+    let mut durable = 0;
+    for (from, to) in [(0, 4), (4, 15), (15, 16), (16, 33)] {
+        for offset in from..to {
+            if queues.append(TOPIC, QUEUE, QueueOffset(offset), unit(offset)).is_err() {
+                assert!(queues.sync().is_err(), "a failed write is final");
                 return Ok(durable);
             }
-            durable = to;
         }
-        Ok(durable)
-    };
+        if queues.sync().is_err() {
+            assert!(queues.sync().is_err(), "a failed sync is final");
+            return Ok(durable);
+        }
+        durable = to;
+    }
+    Ok(durable)
+}
+
+#[test]
+fn a_power_cut_at_any_operation_leaves_the_checkpoint() {
     let whole = FaultyIo::new();
     assert_eq!(run(&whole).unwrap(), 33);
     for cut in 1..=whole.operations() {
@@ -116,6 +120,24 @@ fn a_power_cut_at_any_operation_leaves_the_checkpoint() {
             io.cut_power_at(cut);
             let Ok(durable) = run(&io) else { continue };
             io.restart(seed);
+            let queues = open(&io);
+            queues.restore([(TOPIC, QUEUE, QueueOffset(durable))]).unwrap();
+            assert_holds(&queues, 0, durable);
+        }
+    }
+}
+
+#[test]
+fn a_failed_operation_is_final_and_leaves_the_checkpoint() {
+    let whole = FaultyIo::new();
+    assert_eq!(run(&whole).unwrap(), 33);
+    for fault in [Fault::NoSpace, Fault::Device] {
+        for operation in 1..=whole.operations() {
+            let io = FaultyIo::new();
+            io.fail_at(operation, fault);
+            let durable = run(&io).unwrap_or(0);
+            assert!(durable < 33, "operation {operation} failed and nobody was told");
+            io.restart(operation);
             let queues = open(&io);
             queues.restore([(TOPIC, QUEUE, QueueOffset(durable))]).unwrap();
             assert_holds(&queues, 0, durable);

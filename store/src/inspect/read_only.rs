@@ -3,7 +3,7 @@
 //! It also reads through calls and not through mapped memory: a device that cannot read a block is then an error of a
 //! call, where a mapped page would end the process, and tools look at damaged disks.
 
-use crate::io::{Io, IoFile, OpenMode};
+use crate::io::{Io, IoFile, OpenMode, Volume};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::io::{Error, ErrorKind, IoSlice, Result};
@@ -67,6 +67,10 @@ impl Io for ReadOnlyIo {
 
     fn exists(&self, path: &Path) -> Result<bool> {
         self.0.exists(path)
+    }
+
+    fn volume(&self, dir: &Path) -> Result<Volume> {
+        self.0.volume(dir)
     }
 
     fn allows_threads(&self) -> bool {

@@ -8,6 +8,7 @@
 //! 512-byte sector and each name may or may not survive a loss of power, in any combination. A failed sync is final.
 
 mod real;
+mod volume;
 
 use std::io::{IoSlice, Result};
 use std::path::Path;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use real::RealIo;
+pub use volume::{RESERVE_SHARE, Volume};
 
 /// Bytes that a disk writes as a whole or not at all.
 pub const SECTOR_BYTES: u64 = 512;
@@ -82,6 +84,12 @@ pub trait Io: Send + Sync + 'static {
     /// # Errors
     /// What the system says.
     fn exists(&self, path: &Path) -> Result<bool>;
+
+    /// How much room the volume has that `dir` lies on. May block as long as the device does.
+    ///
+    /// # Errors
+    /// What the system says, `NotFound` when there is no such folder.
+    fn volume(&self, dir: &Path) -> Result<Volume>;
 
     /// Whether calls may come from helper threads at any time. An implementation whose runs must repeat says no, and
     /// then each component makes its calls on one thread, in one order.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use memmap2::Mmap;
 use parking_lot::Mutex;
 
-use super::{Io, IoFile, OpenMode};
+use super::{Io, IoFile, OpenMode, Volume};
 
 /// Slices that one `pwritev` takes (`IOV_MAX` of Linux).
 const SLICES_PER_CALL_MAX: usize = 1024;
@@ -82,6 +82,12 @@ impl Io for RealIo {
         fs::exists(path)
     }
 
+    fn volume(&self, dir: &Path) -> Result<Volume> {
+        let said = rustix::fs::statvfs(dir)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(said.f_frsize);
+        Ok(Volume { total_bytes: bytes(said.f_blocks), available_bytes: bytes(said.f_bavail) })
+    }
+
     fn allows_threads(&self) -> bool {
         true
     }
@@ -118,6 +124,31 @@ fn map_file(file: &File) -> Result<Mmap> {
     unsafe { Mmap::map(file) }
 }
 
+/// Writes all of `slices` from `offset` on by calls of `write`, which may take a part only.
+fn write_all(
+    slices: &[IoSlice<'_>],
+    mut offset: u64,
+    mut write: impl FnMut(&[IoSlice<'_>], u64) -> rustix::io::Result<usize>,
+) -> Result<()> {
+    for chunk in slices.chunks(SLICES_PER_CALL_MAX) {
+        let mut rest = chunk.to_vec();
+        let mut rest = rest.as_mut_slice();
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            match write(rest, offset) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    offset += written as u64;
+                    IoSlice::advance_slices(&mut rest, written);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
 impl IoFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         loop {
@@ -128,24 +159,8 @@ impl IoFile for RealFile {
         }
     }
 
-    fn write_at(&self, slices: &[IoSlice<'_>], mut offset: u64) -> Result<()> {
-        for chunk in slices.chunks(SLICES_PER_CALL_MAX) {
-            let mut rest = chunk.to_vec();
-            let mut rest = rest.as_mut_slice();
-            IoSlice::advance_slices(&mut rest, 0);
-            while !rest.is_empty() {
-                match rustix::io::pwritev(&self.file, rest, offset) {
-                    Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                    Ok(written) => {
-                        offset += written as u64;
-                        IoSlice::advance_slices(&mut rest, written);
-                    }
-                    Err(rustix::io::Errno::INTR) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        }
-        Ok(())
+    fn write_at(&self, slices: &[IoSlice<'_>], offset: u64) -> Result<()> {
+        write_all(slices, offset, |rest, at| rustix::io::pwritev(&self.file, rest, at))
     }
 
     fn sync_data(&self) -> Result<()> {
@@ -188,5 +203,68 @@ impl IoFile for RealFile {
             Err(fs::TryLockError::WouldBlock) => Ok(false),
             Err(fs::TryLockError::Error(error)) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    /// A file that takes at most `step` bytes in one call, is interrupted before each, and has room for `room` bytes.
+    fn write_in_steps(parts: &[&[u8]], step: usize, room: usize) -> (Vec<u8>, Result<()>) {
+        let (mut file, mut interrupts) = (Vec::new(), true);
+        let slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let outcome = write_all(&slices, 100, |rest, at| {
+            interrupts = !interrupts;
+            if !interrupts {
+                return Err(Errno::INTR);
+            }
+            assert_eq!(at, 100 + file.len() as u64, "each call goes on where the last one ended");
+            let bytes: Vec<u8> = rest.iter().flat_map(|slice| slice.iter().copied()).collect();
+            let count = bytes.len().min(step).min(room - file.len());
+            file.extend_from_slice(&bytes[..count]);
+            if count == 0 && step > 0 { Err(Errno::NOSPC) } else { Ok(count) }
+        });
+        (file, outcome)
+    }
+
+    #[test]
+    fn short_writes_are_gone_on_with() {
+        let parts: [&[u8]; 4] = [b"abc", b"", b"defgh", b"i"];
+        for step in 1..=10 {
+            let (file, outcome) = write_in_steps(&parts, step, 100);
+            assert!(outcome.is_ok(), "{outcome:?}");
+            assert_eq!(file, b"abcdefghi", "{step} bytes a call");
+        }
+    }
+
+    #[test]
+    fn a_write_that_stops_short_is_an_error() {
+        let (file, outcome) = write_in_steps(&[b"abc", b"def"], 2, 4);
+        assert_eq!(
+            (file.as_slice(), outcome.map_err(|error| error.kind())),
+            (&b"abcd"[..], Err(ErrorKind::StorageFull))
+        );
+        let (_, outcome) = write_in_steps(&[b"abc"], 0, 4);
+        assert_eq!(outcome.map_err(|error| error.kind()), Err(ErrorKind::WriteZero), "nothing taken, nothing said");
+    }
+
+    #[test]
+    fn more_slices_than_one_call_takes_are_written() {
+        let parts: Vec<Vec<u8>> = (0..SLICES_PER_CALL_MAX * 2 + 3).map(|i| vec![i as u8]).collect();
+        let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+        let (file, outcome) = write_in_steps(&slices, 700, usize::MAX);
+        assert!(outcome.is_ok());
+        assert_eq!(file, parts.concat());
+    }
+
+    #[test]
+    fn the_volume_of_a_folder_has_a_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = RealIo.volume(dir.path()).unwrap();
+        assert!(volume.total_bytes > 0 && volume.available_bytes <= volume.total_bytes, "{volume:?}");
+        let missing = RealIo.volume(&dir.path().join("missing"));
+        assert_eq!(missing.map_err(|error| error.kind()), Err(ErrorKind::NotFound));
     }
 }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::disk::Disk;
-use crate::io::{Io, IoFile, OpenMode};
+use crate::io::{Io, IoFile, OpenMode, Volume};
 
 /// What an operation fails with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +48,8 @@ struct State {
     /// Counts restarts: handles of an earlier life are dead.
     life: u64,
     delays: Option<WriteDelays>,
+    /// What [`Io::volume`] says; `None`: a volume without bounds.
+    volume: Option<Volume>,
 }
 
 /// What becomes of an operation.
@@ -126,6 +128,11 @@ impl FaultyIo {
     /// Says how long writes to logs take from now on, see [`Io::write_delay`].
     pub fn set_write_delays(&self, delays: WriteDelays) {
         self.0.lock().delays = Some(delays);
+    }
+
+    /// Says how much room the disk has from now on. It is only said: writes go on (see [`Fault::NoSpace`]).
+    pub fn set_volume(&self, volume: Volume) {
+        self.0.lock().volume = Some(volume);
     }
 
     /// Whether the power is off.
@@ -229,6 +236,12 @@ impl Io for FaultyIo {
         let state = self.0.lock();
         state.powered()?;
         Ok(state.disk.lookup(path).is_some() || state.disk.is_dir(path))
+    }
+
+    fn volume(&self, _dir: &Path) -> Result<Volume> {
+        let state = self.0.lock();
+        state.powered()?;
+        Ok(state.volume.unwrap_or(Volume::BOUNDLESS))
     }
 
     fn allows_threads(&self) -> bool {

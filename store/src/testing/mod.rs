@@ -3,5 +3,7 @@
 mod disk;
 mod faulty_io;
 pub mod golden;
+mod sized_io;
 
 pub use faulty_io::{Fault, FaultyIo, WriteDelays};
+pub use sized_io::SizedIo;

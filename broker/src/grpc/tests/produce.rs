@@ -105,6 +105,7 @@ async fn fates() {
         (RouteError::NoLeader, Code::HaNotAvailable),
         (RouteError::Unknown, Code::MasterPersistenceTimeout),
         (RouteError::Overloaded, Code::TooManyRequests),
+        (RouteError::DiskFull("full".to_owned()), Code::TooManyRequests),
         (RouteError::Invalid("no".to_owned()), Code::InternalServerError),
     ] {
         let harness = Harness::new();
@@ -117,9 +118,15 @@ async fn fates() {
 
 /// The Python SDK gives up at "too many requests", so the node holds its call.
 #[tokio::test]
-async fn python_is_queued_for_while_a_group_is_overloaded() {
+async fn python_is_queued_for_while_a_group_is_overloaded_or_full() {
+    for error in [RouteError::Overloaded, RouteError::DiskFull("full".to_owned())] {
+        python_is_queued_for(error).await;
+    }
+}
+
+async fn python_is_queued_for(error: RouteError) {
     let harness = Harness::new();
-    harness.fake.fail(1, RouteError::Overloaded);
+    harness.fake.fail(1, error);
     let mut client = harness.client();
     let request = with_timeout(call_as("PYTHON", "5.1.2", send(vec![message("m")])), "800m");
     let sending = client.send_message(request);

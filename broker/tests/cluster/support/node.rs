@@ -12,7 +12,8 @@ use raftmq_model::ids::{NodeId, Timestamp};
 use raftmq_model::machine::Limits;
 use raftmq_raft::{PeerAddresses, RaftNode, RaftNodeOptions};
 use raftmq_store::state::StateStore;
-use raftmq_store::{Durability, RealIo};
+use raftmq_store::testing::SizedIo;
+use raftmq_store::{Durability, RealIo, Volume};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Weak};
@@ -54,6 +55,8 @@ pub(crate) struct Cluster {
     pub(crate) meta: ScriptedMeta,
     addresses: BTreeMap<NodeId, SocketAddr>,
     nodes: BTreeMap<NodeId, Node>,
+    /// The nodes' files, on volumes of their own.
+    disks: BTreeMap<NodeId, SizedIo>,
     /// Behind the nodes, so that it goes when nothing is written any more.
     dir: tempfile::TempDir,
 }
@@ -120,7 +123,10 @@ impl Cluster {
         let listeners = ids.map(|id| (id, TcpListener::bind((own, 0)).unwrap()));
         let addresses = listeners.iter().map(|(id, listener)| (*id, listener.local_addr().unwrap())).collect();
         let dir = tempfile::tempdir().unwrap();
-        let mut cluster = Cluster { shape, meta: ScriptedMeta::new(&ids), addresses, nodes: BTreeMap::new(), dir };
+        let disks = ids.map(|id| (id, SizedIo::new(Arc::new(RealIo)))).into();
+        let meta = ScriptedMeta::new(&ids);
+        let mut cluster = Cluster { shape, meta, addresses, nodes: BTreeMap::new(), disks, dir };
+        ids.iter().for_each(|id| cluster.set_full(*id, false));
         for (id, listener) in listeners {
             cluster.start_on(id, listener).await;
         }
@@ -151,7 +157,7 @@ impl Cluster {
             raft: Arc::clone(&raft),
             meta: MetaClient::start(meta),
             clock,
-            io: Arc::new(RealIo),
+            io: Arc::new(self.disks[&id].clone()),
             open_state: open_noted(&stores),
             segment_bytes_max: self.shape.segment_bytes_max,
             retention_ms: 0,
@@ -166,6 +172,7 @@ impl Cluster {
                 zero_ahead_bytes: 1 << 20,
                 write_bytes_max: self.shape.segment_bytes_max.min(16 << 20),
                 retention_check_ms: 50,
+                disk_check_ms: 10,
                 checkpoint_interval_ms: self.shape.checkpoint_interval_ms,
                 ..BrokerLimits::default()
             },
@@ -185,6 +192,18 @@ impl Cluster {
         while replica.strong_count() > 0 || stores.lock().iter().any(|store| store.strong_count() > 0) {
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Says that the node's volume has hardly any room, or much.
+    pub(crate) fn set_full(&self, id: NodeId, full: bool) {
+        let available_bytes = if full { 100 << 20 } else { 50 << 30 };
+        self.disks[&id].set_volume(Volume { total_bytes: 100 << 30, available_bytes });
+    }
+
+    /// Returns when the node knows which of its peers have full volumes.
+    pub(crate) async fn knows_full(&self, id: NodeId, full: &[NodeId]) {
+        let full = full.iter().copied().collect();
+        self.nodes[&id].raft.peers_full().wait_for(|known| *known == full).await.unwrap();
     }
 
     /// The nodes that run.

@@ -3,7 +3,7 @@
 use super::super::node::{Node, decode_birth};
 use crate::config::{Peer, Role};
 use raftmq_model::meta::Birth;
-use raftmq_proto::admin::{BrokerGroup, ClusterStatusReply, Node as NodeView, Replica, TransferLeaderRequest};
+use raftmq_proto::admin::{BrokerGroup, ClusterStatusReply, Node as NodeView, Replica, TransferLeaderRequest, Volume};
 use raftmq_proto::peer::{ReplicaStatus, StatusReply, TransferRequest};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,6 +53,11 @@ fn node_view(peer: &Peer, status: Option<&StatusReply>, birth: Option<&Birth>) -
         admin: or_born(status.map(|status| &status.admin_address), born.map(|node| &node.admin_address)),
         version: status.map(|status| status.version.clone()).unwrap_or_default(),
         durability: status.map(|status| status.durability.clone()).unwrap_or_default(),
+        volume: status.and_then(|status| status.volume).map(|volume| Volume {
+            total_bytes: volume.total_bytes,
+            available_bytes: volume.available_bytes,
+            full: volume.full,
+        }),
     }
 }
 

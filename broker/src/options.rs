@@ -52,6 +52,9 @@ pub struct BrokerOptions {
     pub retention_ms: u64,
     /// Bytes of a group's log that are kept, and up to a segment and a sixteenth more; 0: no bound.
     pub retention_bytes_max: u64,
+    /// Forget the oldest messages while the disk of a replica has less room than twice its reserve; else sends are refused
+    /// when the reserve begins.
+    pub purge_when_disk_short: bool,
     /// What an acknowledgement means for this node's disk.
     pub durability: Durability,
     /// Create a topic at the first send to it.

@@ -15,6 +15,8 @@ pub struct RetentionPolicy {
     pub retention_ms: u64,
     /// Bytes of log that are kept, and up to a segment and a sixteenth more; 0: no bound.
     pub retention_bytes_max: u64,
+    /// Forget the oldest messages, also such as are neither too old nor too many, while a disk is short of room.
+    pub purge_when_disk_short: bool,
     /// Bytes of a segment of the log: what is purged within one does not give its space back.
     pub segment_bytes: u64,
 }
@@ -30,6 +32,8 @@ pub struct Retained<'a> {
     pub points: &'a [SnapshotPoint],
     /// Where the log ends.
     pub end: PhysicalOffset,
+    /// The disk of a replica is short of room.
+    pub disk_short: bool,
 }
 
 /// What to propose.
@@ -64,7 +68,14 @@ impl RetentionPolicy {
             && retained.end.0.saturating_sub(retained.purged.offset.0) > self.retention_bytes_max;
         let fits = retained.points.iter().find(|point| kept(point) <= self.retention_bytes_max);
         let by_bytes = if too_large { fits.or(retained.points.last()) } else { None };
-        by_age.into_iter().chain(by_bytes).max_by_key(|point| point.index)
+        // One step at a time, since each look sees what the last one gave back; and never what came just now.
+        let oldest = retained.points.first().filter(|point| kept(point) >= self.segment_bytes);
+        let by_disk = oldest.filter(|_| self.is_short(retained));
+        by_age.into_iter().chain(by_bytes).chain(by_disk).max_by_key(|point| point.index)
+    }
+
+    fn is_short(&self, retained: &Retained<'_>) -> bool {
+        self.purge_when_disk_short && retained.disk_short
     }
 
     /// A new segment has begun since the last snapshot, and enough was written, or enough time went by, for a purge up to here
@@ -77,6 +88,7 @@ impl RetentionPolicy {
         let steps = SNAPSHOT_POINTS_COUNT_MAX as u64;
         let kept = retained.end.0.saturating_sub(retained.purged.offset.0);
         let spacing = match self.retention_bytes_max {
+            _ if self.is_short(retained) => 0,
             0 => (kept / steps).max(SNAPSHOT_SPACING_BYTES),
             max => (kept.min(max) / steps).max(SNAPSHOT_SPACING_BYTES.min(max / 4)),
         };
@@ -91,8 +103,12 @@ mod tests {
     use super::*;
 
     const SEGMENT: u64 = 100;
-    const POLICY: RetentionPolicy =
-        RetentionPolicy { retention_ms: 1600, retention_bytes_max: 1600, segment_bytes: SEGMENT };
+    const POLICY: RetentionPolicy = RetentionPolicy {
+        retention_ms: 1600,
+        retention_bytes_max: 1600,
+        purge_when_disk_short: true,
+        segment_bytes: SEGMENT,
+    };
 
     fn points(points: &[(u64, u64, i64)]) -> Vec<SnapshotPoint> {
         let point = |(index, offset, at): &(u64, u64, i64)| SnapshotPoint {
@@ -112,7 +128,29 @@ mod tests {
         end: u64,
     ) -> Option<RetentionStep> {
         let purged = Purged { index: purged.0, offset: PhysicalOffset(purged.1) };
-        policy.next(&Retained { now: Timestamp(now), purged, points: &points(kept), end: PhysicalOffset(end) })
+        let (now, points, end) = (Timestamp(now), points(kept), PhysicalOffset(end));
+        policy.next(&Retained { now, purged, points: &points, end, disk_short: false })
+    }
+
+    #[test]
+    fn a_disk_that_is_short_of_room_costs_the_oldest_messages() {
+        let short = |policy: RetentionPolicy, kept: &[(u64, u64, i64)], end| {
+            let (now, points) = (Timestamp(0), points(kept));
+            policy.next(&Retained {
+                now,
+                purged: Purged::default(),
+                points: &points,
+                end: PhysicalOffset(end),
+                disk_short: true,
+            })
+        };
+        let kept = [(5, 101, 0), (6, 201, 0)];
+        assert_eq!(short(POLICY, &kept, 299), Some(RetentionStep::Purge { upto_index: 5 }), "one step");
+        assert_eq!(short(POLICY, &kept[1..], 299), None, "the last segment's worth stays");
+        assert_eq!(short(POLICY, &[], 99), None, "nothing would come back of one segment");
+        assert_eq!(short(POLICY, &[], 100), Some(RetentionStep::Snapshot), "as soon as a segment is over");
+        let keeps = RetentionPolicy { purge_when_disk_short: false, ..POLICY };
+        assert_eq!(short(keeps, &kept, 299), None);
     }
 
     #[test]

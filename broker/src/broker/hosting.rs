@@ -71,6 +71,7 @@ impl Broker {
             retention: RetentionPolicy {
                 retention_ms: self.options.retention_ms,
                 retention_bytes_max: self.options.retention_bytes_max,
+                purge_when_disk_short: self.options.purge_when_disk_short,
                 segment_bytes: self.options.segment_bytes_max,
             },
             threaded: self.options.io.allows_threads(),

@@ -57,7 +57,7 @@ pub struct Replica {
     pub(super) turn: AtomicUsize,
     leadership: watch::Receiver<Leadership>,
     leaderless_since: Mutex<Option<Instant>>,
-    volumes: Volumes,
+    pub(super) volumes: Volumes,
     admission: watch::Sender<Admission>,
 }
 

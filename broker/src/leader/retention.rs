@@ -19,6 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
+/// A disk with less room than this many reserves is short of it: early enough that purging comes before refusing.
+const NEAR_RESERVE: u64 = 2;
 /// Steps of one look; there is another look soon.
 const STEPS_COUNT_MAX: usize = 4;
 
@@ -59,9 +61,19 @@ impl Replica {
         let log = self.group.log();
         let (_, last) = log.last()?;
         let end = log.end_offset(last).unwrap_or(PhysicalOffset(0));
+        let disk_short = self.disk_short();
         let state = self.view.state();
         let (purged, points) = (state.purged(), state.snapshot_points());
-        self.retention.next(&Retained { now: self.clock.now(), purged, points, end })
+        self.retention.next(&Retained { now: self.clock.now(), purged, points, end, disk_short })
+    }
+
+    /// The disk of this node comes near its reserve, or that of another replica is down to it.
+    fn disk_short(&self) -> bool {
+        let volume = self.volumes.own.borrow().volume;
+        let near = volume.reserve_bytes(self.limits.disk_reserve_bytes).saturating_mul(NEAR_RESERVE);
+        let voters = self.group.status().voters;
+        let peers_full = self.volumes.peers_full.borrow();
+        volume.available_bytes < near || voters.iter().any(|voter| peers_full.contains(voter))
     }
 
     /// Lets go of what the state needs no more; runs until the group closes.

@@ -35,8 +35,8 @@ pub enum Admission {
 #[derive(Clone)]
 pub(crate) struct Volumes {
     pub(super) node: NodeId,
-    pub(super) own: watch::Receiver<VolumeStatus>,
-    pub(super) peers_full: watch::Receiver<BTreeSet<NodeId>>,
+    pub(crate) own: watch::Receiver<VolumeStatus>,
+    pub(crate) peers_full: watch::Receiver<BTreeSet<NodeId>>,
     pub(super) peers_alive: watch::Receiver<BTreeMap<NodeId, PeerState>>,
 }
 

@@ -14,6 +14,8 @@ use std::process::{Child, Command, Stdio};
 const VOLUME_BYTES: u64 = 8 << 30;
 /// Small, so that a run rolls segments.
 const SEGMENT_BYTES_MAX: u64 = 16 << 20;
+/// Minutes of traffic, so that what is purged was consumed long ago, and a long run purges.
+const RETENTION_BYTES_MAX: u64 = 48 << 20;
 
 pub(super) struct Node {
     pub(super) id: u32,
@@ -53,6 +55,7 @@ impl Node {
         format!(
             "node_id = {id}\ndata_dir = {:?}\nclient_listen = \"{address}:8081\"\npeer_listen = \"{address}:8281\"\n\
              admin_listen = \"{address}:8181\"\nsegment_bytes_max = {SEGMENT_BYTES_MAX}\nauto_create_topics = true\n\
+             retention_bytes_max = {RETENTION_BYTES_MAX}\npurge_when_disk_short = false\n\
              peers = [{}]\n",
             self.volume.mount().join("data"),
             peers.join(", ")

@@ -293,6 +293,7 @@ impl Setup {
             segment_bytes_max: SEGMENT_BYTES,
             retention_ms: 0,
             retention_bytes_max: 0,
+            purge_when_disk_short: true,
             durability: Durability::Fsync,
             auto_create_topics: false,
             auto_create_consumer_groups: true,

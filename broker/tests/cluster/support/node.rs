@@ -162,6 +162,7 @@ impl Cluster {
             segment_bytes_max: self.shape.segment_bytes_max,
             retention_ms: 0,
             retention_bytes_max: self.shape.retention_bytes_max,
+            purge_when_disk_short: true,
             durability: Durability::Fsync,
             auto_create_topics: false,
             auto_create_consumer_groups: false,

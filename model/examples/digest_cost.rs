@@ -1,4 +1,4 @@
-//! Prints how long a digest of a group's state takes, which is for how long it holds apply up:
+//! Prints how long a digest and a snapshot of a group's state take, which is for how long they hold apply up:
 //! `cargo run --release -p raftmq-model --example digest_cost`.
 //!
 //! The state grows with the message ids that are stored once (at most `STORED_ONCE_COUNT_MAX`) and with what is in flight.
@@ -83,6 +83,15 @@ fn main() {
         }
         let ms = start.elapsed().as_secs_f64() * 1_000.0 / f64::from(ROUNDS);
         let ids = group.state.stored_once_count();
-        println!("{ids:>9} message ids, {in_flight} in flight: {ms:.2} ms");
+        let start = Instant::now();
+        let mut body: Vec<u8> = Vec::new();
+        group.state.export(|key, value| {
+            body.extend_from_slice(&key);
+            body.extend_from_slice(&value);
+        });
+        let (snapshot_ms, bytes) = (start.elapsed().as_secs_f64() * 1_000.0, body.len());
+        println!(
+            "{ids:>9} message ids, {in_flight} in flight: digest {ms:.2} ms, snapshot {snapshot_ms:.2} ms and {bytes} bytes"
+        );
     }
 }

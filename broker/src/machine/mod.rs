@@ -6,7 +6,8 @@
 //! **Disk.** The Raft log is the write-ahead log. Nothing is synced on the apply path: `checkpoint.rs` has a thread that
 //! now and then syncs the ConsumeQueues and then writes the collected changes, together with Raft's bookkeeping, as one
 //! atomic and durable batch; it writes the snapshots that the log asks for, too. After a restart the state is what that
-//! batch says, the ConsumeQueues are cut to it, and Raft applies the rest again. Since apply only sees what is durable in the local log, the state is never ahead of it.
+//! batch says, the ConsumeQueues are cut to it, and Raft applies the rest again. Since apply only sees what is durable in the
+//! local log, the state is never ahead of it.
 //!
 //! **Threads.** The Raft runtime drives the machine; planners read through [`MachineView`] under a read lock. Waiters are
 //! woken behind `apply_end` only, so nobody sees what is not committed (law 5).

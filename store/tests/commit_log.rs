@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use bytes::Bytes;
 use raftmq_model::ids::PhysicalOffset;
 use raftmq_store::frame::frame_bytes;
-use raftmq_store::segment::segment_name;
+use raftmq_store::segment::{segment_base, segment_name};
 use raftmq_store::testing::SizedIo;
 use raftmq_store::{CommitLog, CommitLogOptions, Done, Durability, FaultyIo, Io, OpenError, OpenMode, RealIo, Volume};
 use support::{entry, options, payload};
@@ -283,7 +283,7 @@ impl Disk {
     fn zero_from(&self, offset: u64) -> bool {
         let base = offset - offset % Self::SEGMENT;
         let file = Path::new("/data/group/commitlog").join(segment_name(base));
-        let file = raftmq_store::Io::open(&self.io, &file, raftmq_store::OpenMode::Read).unwrap();
+        let file = Io::open(&self.io, &file, OpenMode::Read).unwrap();
         let rest = file.bytes(offset - base, (base + Self::SEGMENT - offset) as usize).unwrap();
         rest.iter().all(|byte| *byte == 0)
     }
@@ -312,8 +312,8 @@ fn damage_near_the_end_is_a_torn_tail() {
 
 #[test]
 fn damage_further_back_is_rot_and_names_the_place() {
-    // In the last segment, in the payload of the one before, in a header of the first one.
-    for (frame, at) in [(94, 5), (94, 500), (70, 500), (5, 24), (0, 0)] {
+    // In the last segment, in the payload of the one before, in the first header of the first one.
+    for (frame, at) in [(94, 5), (94, 500), (70, 500), (0, 0)] {
         let disk = Disk::new(100);
         let file = disk.rot(disk.frames[frame] + at);
         match disk.open() {
@@ -323,6 +323,70 @@ fn damage_further_back_is_rot_and_names_the_place() {
             other => panic!("frame {frame} byte {at}: {:?}", other.map(|(_, recovered)| recovered)),
         }
     }
+}
+
+fn index_files(disk: &Disk) -> Vec<String> {
+    Io::list(&disk.io, Path::new("/data/group/index")).unwrap()
+}
+
+#[test]
+fn rot_in_an_indexed_segment_is_found_by_who_reads_there() {
+    for at in [24, 50, 500] {
+        let disk = Disk::new(100);
+        let file = disk.rot(disk.frames[5] + at);
+        let (log, recovered) = disk.open().unwrap();
+        assert_eq!(recovered.last, Some((1, 99)), "no frame but the first and the last one was looked at");
+        let error = log.read(5, 6, usize::MAX).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{error}");
+        for other in [4, 6, 40] {
+            assert_eq!(log.read(other, other + 1, usize::MAX).unwrap().len(), 1);
+        }
+        drop(log);
+        Io::remove(&disk.io, &Path::new("/data/group/index").join(segment_name(0))).unwrap();
+        match disk.open() {
+            Err(OpenError::Damaged { file: found, .. }) if at < 48 => assert_eq!(found, file),
+            Ok(_) if at >= 48 => {}
+            other => panic!("byte {at}: {:?}", other.map(|(_, recovered)| recovered)),
+        }
+    }
+}
+
+#[test]
+fn complete_segments_have_an_index_and_any_damage_to_it_is_harmless() {
+    let disk = Disk::new(100);
+    let segments = Io::list(&disk.io, Path::new("/data/group/commitlog")).unwrap();
+    let complete = &segments[..segments.len() - 1];
+    assert!(complete.len() >= 3);
+    assert_eq!(index_files(&disk), complete);
+    let expected = disk.open().unwrap().0.read(0, u64::MAX, usize::MAX).unwrap();
+    for (number, at) in [(0, 0), (0, 13), (1, 40), (1, 60), (2, 24)] {
+        disk.io.rot(&Path::new("/data/group/index").join(&complete[number]), at, 1).unwrap();
+        let (log, _) = disk.open().unwrap();
+        assert_eq!(log.read(0, u64::MAX, usize::MAX).unwrap(), expected);
+    }
+    // One of a segment that is not there, and one of the last segment: that one is about to change.
+    let last = segments.last().unwrap();
+    for name in [last.as_str(), "00000000000099999744"] {
+        let path = Path::new("/data/group/index").join(name);
+        Io::open(&disk.io, &path, OpenMode::Create).unwrap();
+    }
+    drop(disk.open().unwrap());
+    assert_eq!(index_files(&disk), complete);
+    // A truncation into a complete segment takes its index and those behind it away.
+    let (log, _) = disk.open().unwrap();
+    log.truncate_after(Some(30), Box::new(|outcome| outcome.unwrap()));
+    while log.drive() {}
+    let base = segment_base(disk.frames[30], Disk::SEGMENT);
+    assert!(index_files(&disk).iter().all(|name| *name < segment_name(base)));
+    for index in 31..90 {
+        log.append(vec![entry(2, index, 1000)], Box::new(|outcome| outcome.unwrap())).unwrap();
+    }
+    while log.drive() {}
+    drop(log);
+    let (log, recovered) = disk.open().unwrap();
+    assert_eq!(recovered.last, Some((2, 89)));
+    let terms: Vec<u64> = log.read(0, u64::MAX, usize::MAX).unwrap().iter().map(|entry| entry.term).collect();
+    assert_eq!(terms, [vec![1; 31], vec![2; 59]].concat());
 }
 
 impl Disk {
@@ -395,7 +459,7 @@ fn a_vote_survives_rot_in_one_slot_and_is_never_forgotten() {
     disk.io.rot(vote, 4096 + 30, 1).unwrap();
     assert!(matches!(disk.open(), Err(OpenError::Vote { .. })));
     let disk = Disk::new(3);
-    raftmq_store::Io::remove(&disk.io, vote).unwrap();
+    Io::remove(&disk.io, vote).unwrap();
     assert!(matches!(disk.open(), Err(OpenError::Vote { .. })));
 }
 

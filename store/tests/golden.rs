@@ -110,6 +110,8 @@ fn the_same_calls_write_the_same_bytes() {
     golden::unpack(&kept(), theirs.path()).unwrap();
     write(ours.path());
     std::fs::remove_file(ours.path().join("LOCK")).unwrap();
+    // Derived, and not there yet when the folder was made: a log without these opens as well.
+    std::fs::remove_dir_all(ours.path().join("log/index")).unwrap();
     let (ours, theirs) = (golden::files(ours.path()).unwrap(), golden::files(theirs.path()).unwrap());
     assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
     for (path, bytes) in &ours {

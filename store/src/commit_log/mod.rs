@@ -4,6 +4,7 @@
 //! <dir>/manifest      segment size, where the log starts, what was purged          (manifest.rs)
 //! <dir>/vote          two slots for the vote, one for the committed hint           (vote.rs)
 //! <dir>/commitlog/    segments of frames, named by their first physical offset     (segment.rs, frame.rs)
+//! <dir>/index/        where the entries of complete segments lie; derived          (segment_index.rs)
 //! ```
 //!
 //! **Threads.** Calls change the state in memory at once, under one lock (`state.rs`), and queue the IO; one thread per
@@ -21,6 +22,7 @@ mod queue;
 mod read;
 mod recovery;
 pub(crate) mod scan;
+mod segment_index;
 mod state;
 pub(crate) mod vote;
 mod writer;

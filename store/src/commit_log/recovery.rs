@@ -6,7 +6,9 @@
 //! that something durable was damaged: the log does not open. (What this cannot tell apart: rot in the last
 //! `write_bytes_max` bytes looks like a torn tail.)
 //!
-//! Payload CRCs are checked in the last [`VERIFIED_SEGMENTS`] segments, header CRCs and the chain of indexes in all.
+//! Payload CRCs are checked in the last [`VERIFIED_SEGMENTS`] segments; header CRCs and the chain of indexes in these and in all
+//! of which there is no index file (`segment_index.rs`). Of a segment that has one, the first and the last frame are looked at:
+//! rot between them is found by who reads there, or by an inspection.
 
 use std::collections::BTreeMap;
 use std::io::Error;
@@ -18,13 +20,14 @@ use parking_lot::{Condvar, Mutex};
 use super::index::EntryIndex;
 use super::manifest::Manifest;
 use super::options::Durability;
-use super::scan::{SegmentScan, Step};
+use super::scan::{SegmentScan, Step, follows};
+use super::segment_index;
 use super::state::{Shared, State};
 use super::vote::{self, VoteFile};
 use super::writer::Writer;
 use super::zero_ahead::write_zeros;
 use super::{CommitLogOptions, EntryId, OpenError, Recovered};
-use crate::frame;
+use crate::frame::{self, FrameHeader};
 use crate::io::{Io, IoFile, OpenMode};
 use crate::segment::{SEGMENT_DIR, parse_segment_name, segment_base, segment_name};
 use raftmq_model::planted::{self, Planted};
@@ -168,6 +171,7 @@ impl Recovery {
         let first = segment_base(self.manifest.start, self.segment_bytes());
         let (kept, left): (Vec<u64>, Vec<u64>) =
             bases.into_iter().partition(|base| *base >= first && !self.manifest.discard);
+        self.remove_stale_indexes(first, kept.last().copied())?;
         for base in left.iter().rev() {
             self.remove_segment(*base)?;
         }
@@ -184,6 +188,54 @@ impl Recovery {
             self.segments.insert(*base, file);
         }
         Ok(())
+    }
+
+    /// Index files of the last segment, which is about to change, and of segments that are not there.
+    fn remove_stale_indexes(&self, first: u64, last: Option<u64>) -> Opened<()> {
+        let dir = &self.options.dir;
+        let bases = segment_index::bases(self.io(), dir).map_err(|error| self.failed(error))?;
+        let stale = |base: &u64| *base < first || last.is_none_or(|last| *base >= last);
+        for base in bases.into_iter().filter(stale) {
+            segment_index::remove(self.io(), dir, base).map_err(|error| self.failed(error))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the entries of a complete segment from its index file; false when it has to be read.
+    fn take_index(&mut self, file: &dyn IoFile, base: u64) -> Opened<bool> {
+        let (segment, purged) = (self.segment_bytes(), self.manifest.purged);
+        let places =
+            segment_index::load(self.io(), &self.options.dir, base, segment).map_err(|error| self.failed(error))?;
+        let Some(places) = places else { return Ok(false) };
+        let (Some(first), Some(last)) = (places.first(), places.last()) else { return Ok(false) };
+        let scan = self.segment(file, base);
+        for place in [first, last] {
+            let header = scan.frame(place.offset, false).map_err(|error| self.failed(error))?;
+            let is_it = |header: &FrameHeader| {
+                (header.term, header.index, header.payload_bytes) == (place.term, place.index, place.payload_bytes)
+            };
+            if !header.as_ref().is_some_and(is_it) {
+                return Ok(false);
+            }
+        }
+        let header = scan.frame(first.offset, false).map_err(|error| self.failed(error))?;
+        let filled = match places.filler_bytes() {
+            Some(room) => scan
+                .frame(last.end(), true)
+                .map_err(|error| self.failed(error))?
+                .is_some_and(|filler| filler.kind.is_none() && filler.frame_bytes() == room),
+            None => true,
+        };
+        if !filled || !header.is_some_and(|header| follows(self.last, purged, &header)) {
+            return Ok(false);
+        }
+        (self.last, self.tail) = (Some((last.term, last.index)), last.end());
+        for place in places.iter() {
+            if purged.is_none_or(|(_, purged)| purged < place.index) {
+                self.index.push(place);
+            }
+        }
+        Ok(true)
     }
 
     fn remove_segment(&mut self, base: u64) -> Opened<()> {
@@ -207,6 +259,9 @@ impl Recovery {
             }
             let verify = number + VERIFIED_SEGMENTS >= count;
             let before = self.tail;
+            if !is_last && !verify && from == base && self.take_index(&*file, base)? {
+                continue;
+            }
             let stop = self.scan_segment(&*file, base, from, verify)?;
             if is_last {
                 // Before anything is cut.
@@ -277,6 +332,7 @@ impl Recovery {
         let Some((before, file)) = self.segments.last_key_value().map(|(base, file)| (*base, Arc::clone(file))) else {
             return Ok(());
         };
+        segment_index::remove(self.io(), &self.options.dir, before).map_err(|error| self.failed(error))?;
         self.end_segment(&*file, before, before + self.segment_bytes())
     }
 

@@ -1,5 +1,6 @@
 //! All IO of a log, on one thread, in the order of the calls.
 
+use std::collections::BTreeSet;
 use std::io::{Error, IoSlice, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use super::manifest::Manifest;
 use super::queue::{Frame, Work};
+use super::segment_index::{self, Places};
 use super::state::{Shared, State};
 use super::vote::VoteFile;
 use super::zero_ahead::{ZeroAhead, write_zeros};
@@ -44,6 +46,10 @@ pub(super) struct Writer {
     zero_ahead: ZeroAhead,
     vote_file: VoteFile,
     hint_written: Option<EntryId>,
+    /// All entries in the current segment; `None` when they are not known from its beginning on.
+    places: Option<Places>,
+    /// Segments of which there is an index file.
+    indexed: BTreeSet<u64>,
 }
 
 impl Writer {
@@ -57,12 +63,32 @@ impl Writer {
             let state = shared.state.lock();
             (state.tail, state.segments.last_key_value().map(|(base, file)| (*base, Arc::clone(file))), state.committed)
         };
-        let mut writer = Writer { shared, segment_dir, current: None, tail, zero_ahead, vote_file, hint_written };
+        let indexed = segment_index::bases(&*shared.options.io, &shared.options.dir)?.into_iter().collect();
+        let places = None;
+        let mut writer =
+            Writer { shared, segment_dir, current: None, tail, zero_ahead, vote_file, hint_written, places, indexed };
         match current {
-            Some((base, file)) if base + writer.segment_bytes() > tail => writer.enter(base, file),
+            Some((base, file)) if base + writer.segment_bytes() > tail => {
+                writer.enter(base, file);
+                writer.places = writer.known_places(base);
+            }
             _ => writer.begin_midway()?,
         }
         Ok(writer)
+    }
+
+    /// The entries of the segment at `base`, when the log still has all of them. Only while nothing is queued.
+    fn known_places(&self, base: u64) -> Option<Places> {
+        let state = self.shared.state.lock();
+        let first = state.index.first_at(base);
+        let begins = state.index.get(first).map_or(self.tail, |place| place.offset);
+        let mut places = Places::new(base, self.segment_bytes());
+        (first..state.index.end()).map_while(|index| state.index.get(index)).for_each(|place| {
+            if begins == base {
+                places.push(&place);
+            }
+        });
+        (begins == base).then_some(places)
     }
 
     fn segment_bytes(&self) -> u64 {
@@ -225,6 +251,9 @@ impl Writer {
             file.sync_data()?;
         }
         self.tail = end;
+        if let Some(places) = &mut self.places {
+            run.iter().for_each(|frame| places.push(&frame.place));
+        }
         Ok(())
     }
 
@@ -253,6 +282,25 @@ impl Writer {
         }
         file.sync_data()?;
         self.tail = end;
+        self.save_index(base)
+    }
+
+    /// Notes where the entries of a segment lie that is complete and durable.
+    fn save_index(&mut self, base: u64) -> Result<()> {
+        let Some(places) = self.places.take().filter(|places| !places.is_empty()) else { return Ok(()) };
+        let options = &self.shared.options;
+        segment_index::save(&*options.io, &options.dir, &places)?;
+        self.indexed.insert(base);
+        Ok(())
+    }
+
+    /// Removes the index files of segments from `base` on, before these change.
+    fn remove_indexes_from(&mut self, base: u64) -> Result<()> {
+        let options = &self.shared.options;
+        while let Some(last) = self.indexed.last().copied().filter(|last| *last >= base) {
+            segment_index::remove(&*options.io, &options.dir, last)?;
+            self.indexed.remove(&last);
+        }
         Ok(())
     }
 
@@ -263,6 +311,7 @@ impl Writer {
         io.sync_dir(&self.segment_dir)?;
         self.shared.state.lock().segments.insert(base, Arc::clone(&file));
         self.enter(base, Arc::clone(&file));
+        self.places = (self.tail == base).then(|| Places::new(base, self.segment_bytes()));
         Ok(file)
     }
 
@@ -283,6 +332,7 @@ impl Writer {
     fn truncate(&mut self, end: u64, zero: &[(u64, u64)]) -> Result<()> {
         assert!(end <= self.tail, "a truncation does not grow the log");
         self.zero_ahead.pause();
+        self.remove_indexes_from(segment_base(end, self.segment_bytes()))?;
         self.remove_segments_from(end)?;
         let last = self.shared.state.lock().segments.last_key_value().map(|(base, file)| (*base, Arc::clone(file)));
         let kept = last.filter(|(base, _)| base + self.segment_bytes() > end);
@@ -294,9 +344,17 @@ impl Writer {
         }
         self.tail = end;
         match kept {
-            Some((base, _)) if self.current.as_ref().is_some_and(|(current, _)| *current == base) => {}
-            Some((base, file)) => self.enter(base, file),
-            None => self.current = None,
+            Some((base, _)) if self.current.as_ref().is_some_and(|(current, _)| *current == base) => {
+                if let Some(places) = &mut self.places {
+                    places.truncate(end);
+                }
+            }
+            Some((base, file)) => {
+                self.enter(base, file);
+                // Known to the index in memory, which may be ahead of this thread: the next start reads the segment.
+                self.places = None;
+            }
+            None => (self.current, self.places) = (None, None),
         }
         Ok(())
     }
@@ -324,10 +382,14 @@ impl Writer {
         if !bases.is_empty() {
             options.io.sync_dir(&self.segment_dir)?;
         }
+        while let Some(base) = self.indexed.first().copied().filter(|base| *base < first) {
+            segment_index::remove(&*options.io, &options.dir, base)?;
+            self.indexed.remove(&base);
+        }
         if self.current.as_ref().is_some_and(|(base, _)| *base < first) {
             assert_eq!(self.tail, first, "only a full segment is purged while it is the current one");
             self.zero_ahead.pause();
-            self.current = None;
+            (self.current, self.places) = (None, None);
         }
         Ok(())
     }
@@ -337,7 +399,8 @@ impl Writer {
         self.zero_ahead.pause();
         let io = Arc::clone(&self.shared.options.io);
         manifest.save(&*io, &self.shared.options.dir)?;
-        self.current = None;
+        (self.current, self.places) = (None, None);
+        self.remove_indexes_from(0)?;
         self.remove_segments_from(0)?;
         Manifest { discard: false, ..manifest }.save(&*io, &self.shared.options.dir)?;
         self.tail = manifest.start;

@@ -70,6 +70,7 @@ struct GroupView {
 struct ReplicaView {
     node: u32,
     role: String,
+    first: u64,
     last: u64,
     committed: u64,
     applied: u64,
@@ -126,6 +127,7 @@ impl From<BrokerGroup> for GroupView {
         let replicas = group.replicas.into_iter().map(|replica| ReplicaView {
             node: replica.node,
             role: replica.role,
+            first: replica.first,
             last: replica.last,
             committed: replica.committed,
             applied: replica.applied,
@@ -178,7 +180,7 @@ fn tables(view: &StatusView) -> String {
             node.disk.as_ref().map(DiskView::text).unwrap_or_default(),
         ]);
     }
-    let mut groups = Table::new(&["GROUP", "NODE", "ROLE", "TERM", "LAST", "COMMITTED", "APPLIED", "LAG"]);
+    let mut groups = Table::new(&["GROUP", "NODE", "ROLE", "TERM", "FIRST", "LAST", "COMMITTED", "APPLIED", "LAG"]);
     for group in &view.groups {
         for replica in &group.replicas {
             groups.row([
@@ -186,6 +188,7 @@ fn tables(view: &StatusView) -> String {
                 replica.node.to_string(),
                 replica.role.clone(),
                 group.term.to_string(),
+                replica.first.to_string(),
                 replica.last.to_string(),
                 replica.committed.to_string(),
                 replica.applied.to_string(),
@@ -209,7 +212,7 @@ mod tests {
 
     #[test]
     fn json_has_the_documented_shape() {
-        let replica = Replica { node: 2, role: "leader".into(), last: 9, committed: 8, applied: 7, lag: 0 };
+        let replica = Replica { node: 2, role: "leader".into(), first: 4, last: 9, committed: 8, applied: 7, lag: 0 };
         let group =
             BrokerGroup { name: "broker-1".into(), leader: 2, term: 3, replicas: vec![replica], ..Default::default() };
         let volume = Some(Volume { total_bytes: 11 << 30, available_bytes: 1 << 29, full: true });

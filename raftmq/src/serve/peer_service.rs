@@ -91,6 +91,7 @@ fn replica_status(id: GroupId, group: &Group) -> ReplicaStatus {
         applied_index: status.applied.map_or(0, |(_, index)| index),
         matched_index: status.matched.iter().map(|(node, index)| (node.0, *index)).collect(),
         ready: group.leadership().borrow().ready,
+        first_index: group.log().first_index(),
     }
 }
 

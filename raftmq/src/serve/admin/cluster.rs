@@ -104,6 +104,7 @@ fn replica_view(node: u32, own: Result<&ReplicaStatus, &str>, leader: Option<&Re
         committed: own.map_or(0, |status| status.committed_index),
         applied: own.map_or(0, |status| status.applied_index),
         lag: leader.map_or(last, |leader| leader.last_index).saturating_sub(last),
+        first: own.map_or(0, |status| status.first_index),
     }
 }
 

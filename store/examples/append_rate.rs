@@ -3,7 +3,13 @@
 //!
 //! Both write into blocks that were written before, in turns, so that a disk whose pace changes is fair to both.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, clippy::disallowed_macros, clippy::print_stdout)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    clippy::print_stdout
+)]
 
 use bytes::Bytes;
 use raftmq_store::{CommitLog, CommitLogOptions, EntryKind, NewEntry};

@@ -3,7 +3,13 @@
 //!
 //! The log is made when `DIR/log` is not there, without syncing, and kept for the next run.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, clippy::disallowed_macros, clippy::print_stdout)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    clippy::print_stdout
+)]
 
 use bytes::Bytes;
 use raftmq_store::{CommitLog, CommitLogOptions, Durability, EntryKind, NewEntry};

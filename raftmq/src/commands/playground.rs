@@ -224,7 +224,7 @@ async fn signal_one(global: &Global, id: u32, signal: Signal, state: &'static st
     process::signal(node, signal)?;
     if signal == Signal::KILL {
         let deadline = Instant::now() + Duration::from_millis(GONE_MS_MAX);
-        while process::alive(node) && Instant::now() < deadline {
+        while !process::gone(node.pid) && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

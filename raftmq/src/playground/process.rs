@@ -33,6 +33,13 @@ pub(crate) fn alive(node: &PlaygroundNode) -> bool {
     node.pid != 0 && started_ticks(node.pid) == Some(node.started_ticks) && serves(node.pid, &node.config)
 }
 
+/// Whether nothing of a process is left that holds its files. A process with much unwritten memory takes seconds to end, and
+/// its first thread is a zombie long before the last one lets go.
+pub(crate) fn gone(pid: u32) -> bool {
+    let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    stat(pid).is_none_or(|stat| matches!(stat.state, 'Z' | 'X') && threads() <= 1)
+}
+
 /// Sends a signal to a node's process, and to no other. Error: a sentence when it does not run.
 pub(crate) fn signal(node: &PlaygroundNode, signal: Signal) -> Result<(), Failure> {
     if !alive(node) {
@@ -98,6 +105,20 @@ mod tests {
         node.started_ticks = started_ticks(node.pid).expect("own start time");
         assert!(!alive(&node));
         assert!(signal(&node, Signal::KILL).is_err());
+    }
+
+    #[test]
+    fn a_process_is_gone_with_its_last_thread() {
+        assert!(!gone(std::process::id()));
+        let mut child = Command::new("true").spawn().expect("a child");
+        // A zombie until it is waited for.
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while !gone(child.id()) && std::time::Instant::now() < until {
+            std::thread::yield_now();
+        }
+        assert!(gone(child.id()));
+        child.wait().expect("it ends");
+        assert!(gone(child.id()));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 /// How often a playground in the foreground looks at its cluster.
 const WATCH_MS: u64 = 500;
 /// How long a killed process may take to be gone.
-const GONE_MS_MAX: u64 = 5000;
+const GONE_MS_MAX: u64 = 30_000;
 
 /// Start a playground, or do something to one.
 #[derive(Debug, Args)]

@@ -187,6 +187,9 @@ impl Adaptor {
     }
 
     fn take_kept_snapshot(&mut self, index: u64) -> io::Result<Option<Snapshot>> {
+        if self.log.purged().is_some_and(|(_, purged)| index < purged) {
+            return Ok(None);
+        }
         let Some(kept) = self.machine.get_mut().kept_snapshot(index)? else { return Ok(None) };
         let books = Bookkeeping::decode(kept.bookkeeping)?;
         if books.applied.map(|id| id.index) != Some(index) {
@@ -221,6 +224,7 @@ impl Adaptor {
         self.log.expect_restart_at(PhysicalOffset(next_offset));
         self.books = books;
         self.membership_json = membership_json;
+        self.prepared = None;
         let term = self.books.applied.map_or(0, |id| id.leader_id.term);
         self.applied_term.send_replace(term);
         *self.snapshot.lock() = Some(Snapshot { meta: meta.clone(), snapshot });
@@ -270,7 +274,11 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
 
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
         let snapshot = self.taken.take().unwrap_or_else(|| Err(damaged("a snapshot builder was used twice")))?;
-        *self.kept.lock() = Some(snapshot.clone());
+        let mut kept = self.kept.lock();
+        // One that was installed meanwhile may reach further, and the log begins behind it.
+        if kept.as_ref().is_none_or(|kept| kept.meta.last_log_id < snapshot.meta.last_log_id) {
+            *kept = Some(snapshot.clone());
+        }
         Ok(snapshot)
     }
 }

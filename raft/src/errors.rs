@@ -62,6 +62,9 @@ pub enum CompactError {
     /// The machine gives no snapshot.
     #[error("the machine gives no snapshot: {0}")]
     NoSnapshot(io::Error),
+    /// The log is still needed, by a follower that is being caught up: it goes later, or with the next snapshot.
+    #[error("the log is still needed")]
+    Postponed,
     /// The group was closed here.
     #[error("the group is closed")]
     Stopped,

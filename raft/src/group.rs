@@ -18,7 +18,12 @@ use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
 use raftmq_store::commit_log::CommitLog;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// How long a purge may be put off before its caller is told.
+const PURGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A handle of one replica. Clones are cheap and share the replica; futures may be dropped at any time without harm to
 /// other calls. Deadlines are the caller's business.
@@ -173,9 +178,14 @@ impl Group {
             metrics.changed().await.map_err(|_| CompactError::Stopped)?;
         }
         raft.trigger().purge_log(covers.index).await.map_err(|_| CompactError::Stopped)?;
-        while metrics.borrow_and_update().purged < Some(covers) {
-            metrics.changed().await.map_err(|_| CompactError::Stopped)?;
-        }
-        Ok(())
+        // The Raft library puts it off while a follower reads there, and may never come back to it when this replica stops
+        // leading meanwhile.
+        let purged = timeout(PURGE_TIMEOUT, async {
+            while metrics.borrow_and_update().purged < Some(covers) {
+                metrics.changed().await.map_err(|_| CompactError::Stopped)?;
+            }
+            Ok(())
+        });
+        purged.await.unwrap_or(Err(CompactError::Postponed))
     }
 }

@@ -73,7 +73,9 @@ impl LogStore {
     /// Where the entry after `index` goes on all replicas. Beyond the end of the log that is known from the snapshot that
     /// the state came from.
     pub(crate) fn offset_after(&self, index: u64) -> io::Result<PhysicalOffset> {
-        let offset = self.log.end_offset(index).or_else(|| *self.shared.restart_at.lock());
+        let beyond = self.log.last().is_none_or(|(_, last)| index > last);
+        let restart_at = || self.shared.restart_at.lock().filter(|_| beyond);
+        let offset = self.log.end_offset(index).or_else(restart_at);
         offset.ok_or_else(|| damaged(&format!("the log does not know where entry {index} ends")))
     }
 

@@ -21,6 +21,8 @@ use tokio::time::timeout;
 
 /// A disk with less room than this many reserves is short of it: early enough that purging comes before refusing.
 const NEAR_RESERVE: u64 = 2;
+/// After this, what could not be purged is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(10);
 /// Steps of one look; there is another look soon.
 const STEPS_COUNT_MAX: usize = 4;
 
@@ -61,8 +63,10 @@ impl Replica {
         let log = self.group.log();
         let (_, last) = log.last()?;
         let end = log.end_offset(last).unwrap_or(PhysicalOffset(0));
-        let disk_short = self.disk_short();
+        let short = self.disk_short();
         let state = self.view.state();
+        // What the last purge gives back is seen only when the log has followed it.
+        let disk_short = short && log.purged().map_or(0, |(_, index)| index) >= state.purged().index;
         let (purged, points) = (state.purged(), state.snapshot_points());
         self.retention.next(&Retained { now: self.clock.now(), purged, points, end, disk_short })
     }
@@ -81,14 +85,20 @@ impl Replica {
         let mut released = self.view.released();
         loop {
             let upto = *released.borrow_and_update();
-            if upto > 0 {
-                match self.release_upto(upto).await {
-                    Ok(()) => {}
-                    Err(ReleaseError::Log(CompactError::Stopped)) => return,
-                    Err(error) => tracing::error!(group = %self.id(), upto, %error, "the log cannot be purged"),
+            let done = if upto > 0 { self.release_upto(upto).await } else { Ok(()) };
+            match &done {
+                Ok(()) => {}
+                Err(ReleaseError::Log(CompactError::Stopped)) => return,
+                Err(ReleaseError::Log(CompactError::Postponed)) => {
+                    tracing::info!(group = %self.id(), upto, "the log is purged later: a follower reads it");
                 }
+                Err(error) => tracing::error!(group = %self.id(), upto, %error, "the log cannot be purged"),
             }
-            if released.changed().await.is_err() {
+            let changed = match done {
+                Ok(()) => Ok(released.changed().await),
+                Err(_) => timeout(TRY_AGAIN, released.changed()).await,
+            };
+            if let Ok(Err(_)) = changed {
                 return;
             }
         }

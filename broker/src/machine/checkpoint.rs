@@ -23,6 +23,7 @@ use raftmq_store::state::{StateStore, WriteBatch};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -143,6 +144,8 @@ struct Shared {
     /// Where [`Horizon::released`] is told.
     released: watch::Sender<u64>,
     bounds: CheckpointBounds,
+    /// The snapshot that the log begins behind, as far as it is known: kept, whatever the state says.
+    needed: AtomicU64,
     /// Held by who writes to the store; taken before `pending`.
     writing: Mutex<()>,
     pending: Mutex<Pending>,
@@ -178,7 +181,8 @@ impl Checkpoints {
     ) -> io::Result<Checkpoints> {
         let (wake, taken) = (Condvar::new(), Condvar::new());
         let (writing, pending) = (Mutex::default(), Mutex::default());
-        let shared = Shared { store, queues, snapshots, released, bounds, writing, pending, wake, taken };
+        let needed = AtomicU64::new(0);
+        let shared = Shared { store, queues, snapshots, released, bounds, needed, writing, pending, wake, taken };
         let shared = Arc::new(shared);
         let run = {
             let shared = Arc::clone(&shared);
@@ -229,6 +233,11 @@ pub(super) struct Installed<'a> {
 }
 
 impl Checkpoints {
+    /// The log begins behind that snapshot, or will.
+    pub(super) fn needs(&self, snapshot: u64) {
+        self.shared.needed.fetch_max(snapshot, Ordering::AcqRel);
+    }
+
     /// Puts a snapshot in the place of state and ConsumeQueues, durable when it returns. A crash in between leaves the state
     /// before, or the new one with a mark by which [`finish_install`] goes on.
     pub(super) fn install(&self, installed: Installed<'_>) -> io::Result<()> {
@@ -239,6 +248,7 @@ impl Checkpoints {
         let (closing, failed) = (pending.closing, pending.failed.take());
         *pending = Pending { closing, failed, ..Pending::default() };
         drop(pending);
+        self.needs(installed.kept.applied);
         shared.snapshots.write(installed.kept.applied, &installed.body)?;
         let mut pairs = installed.pairs;
         pairs.put(BOOKKEEPING_KEY.to_vec(), installed.kept.encode());
@@ -357,7 +367,13 @@ impl Shared {
     fn write(&self, pending: Pending) -> io::Result<()> {
         let Some(kept) = pending.kept else { return Ok(()) };
         for (index, body) in &pending.snapshots {
-            self.snapshots.write(*index, body)?;
+            match self.snapshots.write(*index, body) {
+                // The log then begins behind an older one.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                    tracing::error!(index, %error, "no snapshot")
+                }
+                written => written?,
+            }
         }
         self.queues.sync()?;
         let mut batch = WriteBatch::default();
@@ -374,7 +390,8 @@ impl Shared {
             self.queues.remove_topic(topic);
         }
         if !pending.snapshots.is_empty() {
-            self.snapshots.retain(|index| pending.horizon.keeps(index))?;
+            let needed = self.needed.load(Ordering::Acquire);
+            self.snapshots.retain(|index| index <= needed || pending.horizon.keeps(index))?;
         }
         if *self.released.borrow() < pending.horizon.purged {
             let released = pending.horizon.released(&self.snapshots)?;

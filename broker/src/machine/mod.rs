@@ -127,6 +127,7 @@ impl Machine for BrokerMachine {
     }
 
     fn kept_snapshot(&mut self, index: u64) -> io::Result<Option<KeptSnapshot>> {
+        self.checkpoints.needs(index);
         let snapshots = self.view.snapshots();
         let Some(body) = snapshots.read(index)? else {
             let path = snapshots.path(index);

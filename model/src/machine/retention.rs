@@ -15,6 +15,7 @@ use super::changes::Changes;
 use super::{ConsumedQueue, GroupState, key};
 use crate::command::Outcome;
 use crate::ids::{PhysicalOffset, Position, QueueId, QueueOffset, Timestamp, TopicUid};
+use std::collections::BTreeMap;
 
 /// Snapshots that are kept behind the purge point; beyond it the one that adds least is given up.
 pub const SNAPSHOT_POINTS_COUNT_MAX: usize = 16;
@@ -99,22 +100,22 @@ impl GroupState {
         let Some(point) = gone.last() else { return Outcome::Done };
         self.retention.purged = Purged { index: point.index, offset: point.offset };
         changes.put(key::purged::key(), key::purged::value(self.retention.purged));
+        let mut moved = BTreeMap::new();
         for (topic, queue, min) in &point.queues {
-            self.purge_queue(*topic, *queue, *min, changes);
+            let known = self.topics.get_mut(topic).and_then(|topic| topic.queues.get_mut(queue));
+            // A topic that was deleted since has no queue any more.
+            let Some(known) = known.filter(|known| known.min < *min) else { continue };
+            known.min = *min;
+            changes.put(key::queue_min::key(*topic, *queue), key::queue_min::value(*min));
+            moved.insert((*topic, *queue), *min);
+        }
+        let consumed: Vec<ConsumedQueue> = self.consumptions.keys().copied().collect();
+        for consumed in consumed {
+            if let Some(min) = moved.get(&(consumed.topic, consumed.queue)) {
+                self.purge_consumption(consumed, *min, changes);
+            }
         }
         Outcome::Done
-    }
-
-    fn purge_queue(&mut self, topic: TopicUid, queue: QueueId, min: QueueOffset, changes: &mut Changes) {
-        let known = self.topics.get_mut(&topic).and_then(|topic| topic.queues.get_mut(&queue));
-        // A topic that was deleted since has no queue any more.
-        let Some(known) = known.filter(|known| known.min < min) else { return };
-        known.min = min;
-        changes.put(key::queue_min::key(topic, queue), key::queue_min::value(min));
-        let consumed = self.consumptions.keys().filter(|consumed| (consumed.topic, consumed.queue) == (topic, queue));
-        for consumed in consumed.copied().collect::<Vec<_>>() {
-            self.purge_consumption(consumed, min, changes);
-        }
     }
 
     fn purge_consumption(&mut self, consumed: ConsumedQueue, min: QueueOffset, changes: &mut Changes) {

@@ -265,11 +265,15 @@ impl ConsumeQueues {
     /// Removes the files of a queue that lie wholly before `offset`; what else lies before it stays and can be read.
     ///
     /// # Errors
-    /// What the file system says. Final.
+    /// What the file system says. Not final: nothing that is needed is lost. A queue whose folder goes at the same time, with its
+    /// topic, has nothing left to remove.
     pub fn forget_before(&self, topic: TopicUid, queue: QueueId, offset: QueueOffset) -> Result<()> {
         let Some(entry) = self.get(topic, queue) else { return Ok(()) };
         let result = entry.lock().forget_before(self.io.as_ref(), offset);
-        self.final_if_failed(result)
+        match result {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            result => result,
+        }
     }
 
     /// Forgets a topic's queues. Readers find nothing from now on; the files go once a checkpoint without the topic is

@@ -137,7 +137,14 @@ impl Cluster {
 
     /// Starts a node that was killed.
     pub(crate) async fn restart(&mut self, id: NodeId) {
-        let listener = TcpListener::bind(self.addresses[&id]).unwrap();
+        // The last life's listener goes with its runtime, a moment after the node.
+        let until = Instant::now() + Duration::from_secs(5);
+        let listener = loop {
+            match TcpListener::bind(self.addresses[&id]) {
+                Err(_) if Instant::now() < until => tokio::task::yield_now().await,
+                bound => break bound.unwrap(),
+            }
+        };
         self.start_on(id, listener).await;
     }
 

@@ -38,9 +38,10 @@ pub(super) const NODES: std::ops::RangeInclusive<Host> = 1..=3;
 pub(super) const GROUP: GroupId = GroupId(1);
 pub(super) const CLUSTER_ID: &str = "simulation";
 const SEGMENT_BYTES: u64 = 1 << 20;
-/// The stored-once window: longer than any client tries, and short enough for logs to be purged within a run.
-const STORED_ONCE_COUNT_MAX: usize = 1024;
-const STORED_ONCE_MS: u64 = 25_000;
+/// The stored-once window, in ids: more than are sent while any client tries, and so few that logs are purged within a run. Its
+/// time is longer than any jump of a clock, which log time follows.
+const STORED_ONCE_COUNT_MAX: usize = 640;
+const STORED_ONCE_MS: u64 = 600_000;
 const WRITE_BYTES_MAX: u64 = 256 << 10;
 const CACHE_BYTES_MAX: usize = 1 << 20;
 

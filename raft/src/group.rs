@@ -47,6 +47,10 @@ impl Group {
         Group(core)
     }
 
+    pub(crate) fn core(&self) -> &Core {
+        &self.0
+    }
+
     /// The group.
     #[must_use]
     pub fn id(&self) -> GroupId {

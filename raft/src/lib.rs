@@ -23,6 +23,7 @@ mod leadership;
 mod liveness;
 mod log_store;
 mod machine;
+mod membership;
 mod network;
 mod node;
 mod offline;
@@ -50,7 +51,7 @@ pub use options::{
 };
 pub use peers::{PeerAddresses, PeerState};
 pub use raftmq_store::commit_log::CommitLogOptions;
-pub use status::{GroupStatus, Role};
+pub use status::{GroupStatus, Member, Role};
 
 /// For this crate's own tests of the storage contract; not part of the interface.
 #[doc(hidden)]

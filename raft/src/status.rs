@@ -3,7 +3,7 @@
 use crate::types::{Raft, node_of, term_index};
 use openraft::ServerState;
 use openraft::async_runtime::WatchReceiver;
-use raftmq_model::ids::NodeId;
+use raftmq_model::ids::{NodeId, ReplicaId};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -34,6 +34,15 @@ impl fmt::Display for Role {
     }
 }
 
+/// A member of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The replica.
+    pub replica: ReplicaId,
+    /// It votes; else it is a learner.
+    pub voter: bool,
+}
+
 /// A replica at one moment. Log positions are (term, index).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupStatus {
@@ -51,7 +60,9 @@ pub struct GroupStatus {
     pub applied: Option<(u64, u64)>,
     /// The voters, by node.
     pub voters: Vec<NodeId>,
-    /// On the leader: the last index that each replica has for sure, by node.
+    /// All members, by the last membership in this replica's log.
+    pub members: Vec<Member>,
+    /// On the leader: the last index that each replica has for sure, by node; of several lives of a node, the last one's.
     pub matched: BTreeMap<NodeId, u64>,
 }
 
@@ -65,6 +76,8 @@ pub(crate) fn of(raft: &Raft) -> GroupStatus {
         ServerState::Shutdown => Role::Closed,
     };
     let matched = metrics.replication.iter().flatten();
+    let membership = metrics.membership_config.membership();
+    let members = membership.voter_ids().map(|id| (id, true)).chain(membership.learner_ids().map(|id| (id, false)));
     GroupStatus {
         role,
         term: metrics.current_term,
@@ -72,7 +85,9 @@ pub(crate) fn of(raft: &Raft) -> GroupStatus {
         last: metrics.last_log_index,
         committed: metrics.local_committed.as_ref().map(term_index),
         applied: metrics.last_applied.as_ref().map(term_index),
-        voters: metrics.membership_config.membership().voter_ids().map(node_of).collect(),
-        matched: matched.filter_map(|(id, at)| at.as_ref().map(|at| (node_of(*id), at.index))).collect(),
+        voters: membership.voter_ids().map(node_of).collect(),
+        members: members.map(|(id, voter)| Member { replica: ReplicaId::from_u64(id), voter }).collect(),
+        // Ascending by life: the last one of a node counts, even when nothing is known of it yet.
+        matched: matched.map(|(id, at)| (node_of(*id), at.as_ref().map_or(0, |at| at.index))).collect(),
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::errors::TransferError;
 use crate::leadership::Leadership;
+use crate::membership::is_outlived;
 use crate::proposer::Proposer;
 use crate::types::{Raft, node_of};
 use openraft::async_runtime::WatchReceiver;
@@ -64,7 +65,8 @@ impl Transfer {
         let membership = metrics.membership_config.membership();
         let matched =
             |id: u64| metrics.replication.as_ref().and_then(|all| all.get(&id)).and_then(|at| at.map(|at| at.index));
-        let others = membership.voter_ids().filter(|id| node_of(*id) != self.node);
+        // One whose node lives on under a later id has no process that could lead.
+        let others = membership.voter_ids().filter(|id| node_of(*id) != self.node && !is_outlived(membership, *id));
         let wanted = others.filter(|id| to.is_none_or(|to| node_of(*id) == to));
         let best = wanted.max_by_key(|id| (rank(node_of(*id)), matched(*id), std::cmp::Reverse(*id)));
         best.ok_or(TransferError::NoSuchVoter)

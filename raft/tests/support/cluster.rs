@@ -36,6 +36,7 @@ pub struct Node {
     pub groups: BTreeMap<GroupId, Group>,
     pub states: BTreeMap<GroupId, Shared>,
     pub address: String,
+    pub incarnation: u32,
     dir: TempDir,
 }
 
@@ -66,7 +67,8 @@ impl Cluster {
             let listener = TcpListener::bind((own, 0)).unwrap();
             let address = listener.local_addr().unwrap().to_string();
             let dir = tempfile::tempdir().unwrap();
-            nodes.insert(node, Node { raft: None, groups: BTreeMap::new(), states: BTreeMap::new(), address, dir });
+            let (groups, states) = (BTreeMap::new(), BTreeMap::new());
+            nodes.insert(node, Node { raft: None, groups, states, address, incarnation: 1, dir });
         }
         let addresses = nodes.iter().map(|(node, of)| (NodeId(*node), of.address.clone())).collect();
         Cluster { nodes, peers: PeerAddresses::new(addresses) }
@@ -88,8 +90,9 @@ impl Cluster {
 
     /// Starts a node on its disk; its machines go on from what they wrote.
     pub async fn start(&mut self, node: u32, groups: &[GroupId]) {
-        let raft = RaftNode::start(options(node, "test", &self.peers)).unwrap();
         let at = self.nodes.get_mut(&node).unwrap();
+        let options = RaftNodeOptions { incarnation: at.incarnation, ..options(node, "test", &self.peers) };
+        let raft = RaftNode::start(options).unwrap();
         for group in groups {
             let shared = at.states.entry(*group).or_insert_with(Shared::new).clone();
             let log = log_options(&at.dir.path().join(group.to_string()));
@@ -107,6 +110,15 @@ impl Cluster {
         let at = self.nodes.get_mut(&node).unwrap();
         at.raft.take().unwrap().kill();
         at.groups.clear();
+    }
+
+    /// The disk of a node that is down is replaced by an empty one, for the node's next life.
+    pub fn wipe(&mut self, node: u32) {
+        let at = self.nodes.get_mut(&node).unwrap();
+        assert!(at.raft.is_none());
+        at.states.clear();
+        at.incarnation += 1;
+        at.dir = tempfile::tempdir().unwrap();
     }
 
     pub fn forget_state(&mut self, node: u32) {

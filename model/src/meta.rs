@@ -5,7 +5,8 @@
 //! revision.
 
 use crate::config::{ConsumerGroupConfig, TopicConfig};
-use std::collections::BTreeMap;
+use crate::ids::{GroupId, NodeId, ReplicaId};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A node of the cluster.
@@ -175,6 +176,18 @@ impl MetaView {
         }
     }
 
+    /// Where the voters of a group are placed: of the meta group on each node with that role, of a broker group as its record
+    /// says. Empty when the view knows no such group.
+    #[must_use]
+    pub fn placed(&self, group: GroupId) -> BTreeSet<ReplicaId> {
+        if group == GroupId::META {
+            let namesrvs = self.nodes.values().filter(|node| node.namesrv);
+            return namesrvs.map(|node| ReplicaId { node: NodeId(node.id), incarnation: node.incarnation }).collect();
+        }
+        let record = self.broker_groups.get(&group.0);
+        record.map(|record| record.replicas.iter().map(|id| ReplicaId::from_u64(*id)).collect()).unwrap_or_default()
+    }
+
     /// A topic by uid.
     #[must_use]
     pub fn topic_by_uid(&self, uid: u64) -> Option<&Arc<TopicConfig>> {
@@ -186,7 +199,7 @@ impl MetaView {
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct MetaCommand {
     /// Always set.
-    #[prost(oneof = "MetaOp", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "MetaOp", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub op: Option<MetaOp>,
 }
 
@@ -196,7 +209,7 @@ pub enum MetaOp {
     /// The first command of a cluster: its id, nodes and broker groups. Refused when there is an id already.
     #[prost(message, tag = "1")]
     Birth(Birth),
-    /// A node's addresses and roles changed, or a node is new.
+    /// A node's addresses and roles changed, or a node is new. A known node's incarnation stays: see [`MetaOp::ReplaceNode`].
     #[prost(message, tag = "2")]
     PutNode(NodeRecord),
     /// The meta leader's decision about a node's liveness.
@@ -223,6 +236,9 @@ pub enum MetaOp {
     /// Delete a consumer group by uid (its dead-letter topic stays).
     #[prost(uint64, tag = "10")]
     DeleteConsumerGroup(u64),
+    /// A node lost its disk and goes on with an empty one: its replicas are placed anew, under a later incarnation.
+    #[prost(message, tag = "11")]
+    ReplaceNode(ReplaceNode),
 }
 
 /// See [`MetaOp::Birth`].
@@ -293,6 +309,17 @@ pub struct AlterTopic {
     /// New number of queues; absent: as it is.
     #[prost(uint32, optional, tag = "3")]
     pub queue_count: Option<u32>,
+}
+
+/// See [`MetaOp::ReplaceNode`].
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ReplaceNode {
+    /// Node id.
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    /// Its next incarnation, higher than the one it is known by; the same one again changes nothing.
+    #[prost(uint32, tag = "2")]
+    pub incarnation: u32,
 }
 
 /// The answer to a [`MetaCommand`].

@@ -11,6 +11,7 @@
 
 pub mod liveness;
 pub mod machine;
+mod members;
 mod namesrv;
 pub mod runtime;
 pub mod service;

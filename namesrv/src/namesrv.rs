@@ -1,6 +1,7 @@
 //! The meta group on one node, put together.
 
 use crate::liveness::{Driver, Liveness};
+use crate::members;
 use crate::runtime::{CheckpointOptions, Hub, MetaMachine};
 use crate::service::{MetaService, Route};
 use raftmq_model::clock::Clock;
@@ -90,7 +91,7 @@ pub struct Namesrv {
     hub: Arc<Hub>,
     service: MetaService,
     identity: PeerIdentity,
-    /// Aborts the liveness driver when dropped.
+    /// Aborts the drivers when dropped.
     _tasks: JoinSet<()>,
 }
 
@@ -130,6 +131,7 @@ impl Namesrv {
         let driver = Driver { node, group: group.clone(), hub: Arc::clone(&hub), liveness, peers: raft.peers_alive() };
         let mut tasks = JoinSet::new();
         tasks.spawn(driver.run());
+        tasks.spawn(members::keep(group.clone(), Arc::clone(&hub)));
         Ok(Namesrv { group, hub, service, identity: raft.identity().clone(), _tasks: tasks })
     }
 

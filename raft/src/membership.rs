@@ -143,7 +143,8 @@ async fn take(raft: &Raft, step: Step) -> Result<(), RaftError<TypeConfig, Clien
         Step::Settle => ChangeMembers::AddVoterIds(BTreeSet::new()),
         Step::Succeed { successor, outlived } => {
             catch_up(raft, successor).await;
-            let voters = [ChangeMembers::AddVoterIds(BTreeSet::from([successor])), ChangeMembers::RemoveVoters(outlived)];
+            let voters =
+                [ChangeMembers::AddVoterIds(BTreeSet::from([successor])), ChangeMembers::RemoveVoters(outlived)];
             ChangeMembers::Batch(voters.into())
         }
     };

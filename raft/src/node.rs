@@ -16,7 +16,7 @@ use crate::options::{GroupOptions, RaftNodeOptions};
 use crate::peers::PeerState;
 use crate::service::{RaftService, Replicas};
 use parking_lot::Mutex;
-use raftmq_model::ids::{GroupId, NodeId};
+use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
 use raftmq_proto::raft::raft_server::RaftServer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -176,6 +176,13 @@ impl RaftNode {
     #[must_use]
     pub fn peers_full(&self) -> watch::Receiver<BTreeSet<NodeId>> {
         self.shared.liveness.watch_full()
+    }
+
+    /// Becomes `Some` when a peer calls for a later life of this node: then that one is a member, and this one's disk counts as
+    /// lost. A node whose copy of the meta group is its own replica hears of it only so.
+    #[must_use]
+    pub fn outlived(&self) -> watch::Receiver<Option<ReplicaId>> {
+        self.shared.replicas.outlived()
     }
 
     /// Connects to a peer that were tried since the start, successful or not.

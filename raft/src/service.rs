@@ -23,11 +23,17 @@ const SNAPSHOT_BYTES_MAX: usize = 1 << 30;
 pub(crate) struct Replicas {
     replica: ReplicaId,
     groups: Arc<RwLock<BTreeMap<u32, Raft>>>,
+    /// The last later life of this node that a peer meant.
+    outlived: Arc<watch::Sender<Option<ReplicaId>>>,
 }
 
 impl Replicas {
     pub(crate) fn new(replica: ReplicaId) -> Replicas {
-        Replicas { replica, groups: Arc::default() }
+        Replicas { replica, groups: Arc::default(), outlived: Arc::default() }
+    }
+
+    pub(crate) fn outlived(&self) -> watch::Receiver<Option<ReplicaId>> {
+        self.outlived.subscribe()
     }
 
     pub(crate) fn insert(&self, group: GroupId, raft: Raft) {
@@ -42,6 +48,9 @@ impl Replicas {
     fn find(&self, group_id: u32, to_replica: u64) -> Result<Raft, Status> {
         if to_replica != self.replica.to_u64() {
             let meant = ReplicaId::from_u64(to_replica);
+            if meant.node == self.replica.node && meant.incarnation > self.replica.incarnation {
+                self.outlived.send_replace(Some(meant));
+            }
             let sentence = format!("this is replica {}, the call is for replica {meant}", self.replica);
             return Err(Status::failed_precondition(sentence));
         }

@@ -150,6 +150,24 @@ async fn the_leaders_own_disk_is_replaced_and_a_life_that_ends_early_leaves_noth
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_earlier_life_that_turns_up_is_told_and_changes_nothing() {
+    let mut cluster = Cluster::of_three(&[GROUP]).await;
+    let placement = Placement::new();
+    (1..=2).for_each(|node| placement.drive(&cluster, node));
+    send(&cluster, 20, "before").await;
+    cluster.kill(3);
+    placement.replace(3, 2);
+    cluster.start(3, &[GROUP]).await;
+    let mut outlived = cluster.raft(3).outlived();
+    let told = tokio::time::timeout(PATIENCE, outlived.wait_for(Option::is_some)).await.expect("told").unwrap();
+    assert_eq!(told.map(|replica| replica.incarnation), Some(2));
+    drop(told);
+    send(&cluster, 20, "after").await;
+    let members = cluster.group(cluster.leader(GROUP).await, GROUP).status().members;
+    assert!(members.iter().any(|member| member.replica.incarnation == 2 && !member.voter), "{members:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_leader_goes_on_with_a_change_that_one_has_begun() {
     let mut cluster = Cluster::of_three(&[GROUP]).await;
     let placement = Placement::new();

@@ -58,6 +58,9 @@ pub(crate) enum Command {
     /// Raft groups.
     #[command(subcommand, arg_required_else_help = true)]
     Raft(commands::raft::RaftCommand),
+    /// The replicas of a node.
+    #[command(subcommand, arg_required_else_help = true)]
+    Replica(commands::replica::ReplicaCommand),
     /// The data folder of a node that does not run.
     #[command(subcommand, arg_required_else_help = true)]
     Store(commands::store::StoreCommand),

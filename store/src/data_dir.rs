@@ -11,8 +11,8 @@
 //!                     crc 1a2b3c4d
 //! ```
 //!
-//! Node and incarnation are written when the folder is made and never change; the cluster is written once, when it adopts
-//! the node ([`DataDir::adopt`]). A folder that lost its `FORMAT` file is a foreign folder.
+//! The node is written when the folder is made and never changes; the cluster is written once, when it adopts the node, with
+//! the incarnation that it knows the node's new life by ([`DataDir::adopt`]); from then on that stays, too. A folder that lost its `FORMAT` file is a foreign folder.
 
 use std::io::Error;
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ pub enum DataDirError {
 pub struct Identity {
     /// The node.
     pub node: NodeId,
-    /// The node's life: 1, and more on a disk that replaced a lost one.
+    /// The node's life: 1, and more on a disk that replaced a lost one. Open until the node is adopted.
     pub incarnation: u32,
     /// The cluster, once it adopted the node.
     pub cluster_id: Option<String>,
@@ -169,11 +169,12 @@ impl DataDir {
         self.identity.lock().clone()
     }
 
-    /// Notes durably which cluster the node belongs to. Again with the same cluster is fine.
+    /// Notes durably which cluster the node belongs to, and as which incarnation: later than 1 when the folder replaces a lost
+    /// one. Again with the same cluster is fine, and changes nothing.
     ///
     /// # Errors
     /// [`DataDirError::ForeignCluster`] when it already belongs to another cluster, or what the disk says.
-    pub fn adopt(&self, cluster_id: &str) -> Result<(), DataDirError> {
+    pub fn adopt(&self, cluster_id: &str, incarnation: u32) -> Result<(), DataDirError> {
         let valid = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if cluster_id.is_empty() || cluster_id.len() > CLUSTER_ID_BYTES_MAX || !cluster_id.bytes().all(valid) {
             return Err(DataDirError::ClusterId { found: cluster_id.to_owned() });
@@ -189,7 +190,7 @@ impl DataDir {
                 expected: cluster_id.to_owned(),
             });
         }
-        let adopted = Identity { cluster_id: Some(cluster_id.to_owned()), ..identity.clone() };
+        let adopted = Identity { node: identity.node, incarnation, cluster_id: Some(cluster_id.to_owned()) };
         replace_file(&*self.io, &self.path.join(FORMAT), encode(&adopted).as_bytes())
             .map_err(|source| DataDirError::Io { dir: self.path.clone(), source })?;
         *identity = adopted;

@@ -18,10 +18,10 @@ fn a_folder_is_made_taken_and_given_back() {
     let path = dir.path().join("a/b");
     let data = open(&path, 3).unwrap();
     assert!(matches!(open(&path, 3), Err(DataDirError::Locked { .. })));
-    data.adopt("5e3c-1").unwrap();
-    data.adopt("5e3c-1").unwrap();
-    assert!(matches!(data.adopt("other"), Err(DataDirError::ForeignCluster { .. })));
-    assert!(matches!(data.adopt("two\nlines"), Err(DataDirError::ClusterId { .. })));
+    data.adopt("5e3c-1", 1).unwrap();
+    data.adopt("5e3c-1", 1).unwrap();
+    assert!(matches!(data.adopt("other", 1), Err(DataDirError::ForeignCluster { .. })));
+    assert!(matches!(data.adopt("two\nlines", 1), Err(DataDirError::ClusterId { .. })));
     drop(data);
     let data = DataDir::open(Arc::new(RealIo), &path, NodeId(3), 9).unwrap();
     let identity = data.identity();
@@ -56,7 +56,7 @@ fn a_failed_operation_leaves_a_folder_that_opens() {
     let path = Path::new("/data/node");
     let run = |io: &FaultyIo| {
         let data = DataDir::open(Arc::new(io.clone()), path, NodeId(3), 1).ok()?;
-        data.adopt("c").ok()
+        data.adopt("c", 1).ok()
     };
     let whole = FaultyIo::new();
     assert!(run(&whole).is_some());
@@ -67,7 +67,7 @@ fn a_failed_operation_leaves_a_folder_that_opens() {
             assert!(run(&io).is_none(), "operation {operation} failed and nobody was told");
             io.restart(operation);
             let data = DataDir::open(Arc::new(io.clone()), path, NodeId(3), 1).unwrap();
-            data.adopt("c").unwrap();
+            data.adopt("c", 1).unwrap();
         }
     }
 }
@@ -80,10 +80,22 @@ fn a_crash_at_any_operation_leaves_a_folder_that_opens() {
             let io = FaultyIo::new();
             io.cut_power_at(cut);
             let open = || DataDir::open(Arc::new(io.clone()), path, NodeId(3), 1);
-            let adopted = open().is_ok_and(|data| data.adopt("c").is_ok());
+            let adopted = open().is_ok_and(|data| data.adopt("c", 1).is_ok());
             io.restart(seed);
             let identity = open().unwrap().identity();
             assert!(!adopted || identity.cluster_id.as_deref() == Some("c"));
         }
     }
+}
+
+#[test]
+fn the_cluster_says_which_life_of_the_node_a_new_folder_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = open(dir.path(), 3).unwrap();
+    assert_eq!(data.identity().incarnation, 1);
+    data.adopt("5e3c-1", 4).unwrap();
+    // From then on that stays.
+    data.adopt("5e3c-1", 5).unwrap();
+    drop(data);
+    assert_eq!(open(dir.path(), 3).unwrap().identity().incarnation, 4);
 }

@@ -64,7 +64,7 @@ fn unit(at: u64) -> Unit {
 
 fn write(dir: &Path) {
     let data = DataDir::open(Arc::new(RealIo), dir, raftmq_model::ids::NodeId(3), 2).unwrap();
-    data.adopt("5e3c-golden").unwrap();
+    data.adopt("5e3c-golden", 2).unwrap();
     let (log, _) = CommitLog::open(options(dir)).unwrap();
     let done = |call: &dyn Fn(Done)| {
         let (sender, receiver) = sync_channel(1);

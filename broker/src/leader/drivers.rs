@@ -16,6 +16,7 @@ impl Drivers {
         tasks.spawn(Arc::clone(replica).follow_leadership());
         tasks.spawn(Arc::clone(replica).move_dead_letters());
         tasks.spawn(Arc::clone(replica).sync_config());
+        tasks.spawn(Arc::clone(replica).keep_members());
         tasks.spawn(Arc::clone(replica).retain());
         tasks.spawn(Arc::clone(replica).release_log());
         tasks.spawn(replica.succession().run());

@@ -4,7 +4,7 @@
 //! plan that came too late is made again. All state of this folder is soft: it is dropped with the leadership.
 //!
 //! Files: `replica` the calls, `pop`, `planner` and `attempts` taking messages, `wait` and `wait_table` long polls, `dead_letter` and
-//! `config_sync` the drivers, `digest` what replicas are compared by, `failure` why a call was not served, `replicas` all of this node's.
+//! `config_sync` the drivers, `members` who votes, `digest` what replicas are compared by, `failure` why a call was not served, `replicas` all of this node's.
 
 mod attempts;
 mod config_sync;
@@ -14,6 +14,7 @@ mod drivers;
 mod failure;
 mod lag;
 mod letter;
+mod members;
 mod planner;
 mod pop;
 mod replica;

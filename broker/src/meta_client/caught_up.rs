@@ -21,6 +21,9 @@ pub(super) fn caught_up(view: &MetaView, op: &MetaOp, answer: &MetaAnswer) -> bo
                 **known == asked
             }
         }),
+        (MetaOp::ReplaceNode(replace), _) => {
+            view.nodes.get(&replace.node).is_some_and(|known| known.incarnation >= replace.incarnation)
+        }
         (MetaOp::SetAlive(set), _) => view.nodes.get(&set.node).is_some_and(|node| node.alive == set.alive),
         (MetaOp::ReportLeader(report), _) => {
             view.broker_groups.get(&report.group).is_some_and(|group| group.leader_term >= report.term)

@@ -37,6 +37,7 @@ pub(super) const NODES: std::ops::RangeInclusive<Host> = 1..=3;
 /// The first broker group; faults that hit "the leader" hit this one's.
 pub(super) const GROUP: GroupId = GroupId(1);
 pub(super) const CLUSTER_ID: &str = "simulation";
+const FIRST_INCARNATION: u32 = 1;
 const SEGMENT_BYTES: u64 = 1 << 20;
 /// The stored-once window, in ids: more than are sent while any client tries, and so few that logs are purged within a run. Its
 /// time is longer than any jump of a clock, which log time follows.
@@ -79,6 +80,8 @@ pub(super) struct Machine {
     /// Milliseconds that its wall clock is ahead.
     pub(super) skew_ms: Arc<AtomicI64>,
     pub(super) slot: Slot,
+    /// Which life of the node this is.
+    pub(super) incarnation: u32,
     groups: u32,
     states: Arc<Mutex<BTreeMap<GroupId, Arc<MemoryState>>>>,
     process: Option<Process>,
@@ -95,6 +98,7 @@ impl Machine {
     pub(super) fn new(id: Host, net: Net, groups: u32) -> Machine {
         Machine {
             id,
+            incarnation: FIRST_INCARNATION,
             groups,
             net,
             disk: FaultyIo::new(),
@@ -121,6 +125,7 @@ impl Machine {
             clock: Arc::new(NodeClock(Arc::clone(&self.skew_ms))),
             states: Arc::clone(&self.states),
             slot: self.slot.clone(),
+            incarnation: self.incarnation,
             groups: self.groups,
         };
         let slot = self.slot.clone();
@@ -154,6 +159,14 @@ impl Machine {
         if let Some(seed) = dark {
             self.disk.restart(seed);
         }
+    }
+
+    /// The disk of a machine that is down is lost; there is an empty one for the node's next life.
+    pub(super) fn wipe(&mut self) {
+        assert!(!self.is_up(), "a disk is not pulled out of a running machine");
+        self.disk = FaultyIo::new();
+        self.states = Arc::default();
+        self.incarnation += 1;
     }
 
     /// Lets the process run up to `now_us`.
@@ -224,6 +237,7 @@ struct Setup {
     clock: Arc<dyn Clock>,
     states: Arc<Mutex<BTreeMap<GroupId, Arc<MemoryState>>>>,
     slot: Slot,
+    incarnation: u32,
     groups: u32,
 }
 
@@ -238,7 +252,7 @@ impl Setup {
             ..MetaClientOptions::new(node, namesrvs, Arc::clone(&raft))
         });
         let broker = Broker::start(self.broker_options(node, &raft, &meta)).await.context("the broker")?;
-        for record in broker_groups(self.groups) {
+        for record in self.broker_groups() {
             broker.host_group(record).await.context("a broker group")?;
         }
         let options = EdgeOptions::new(node, store_host(self.id));
@@ -263,9 +277,18 @@ impl Setup {
         let peers = PeerAddresses::new(NODES.map(|id| (NodeId(id), peer_address(id))).collect());
         let options = RaftNodeOptions {
             transport: Arc::new(From { host: self.id, net: self.net.clone() }),
-            ..RaftNodeOptions::new(NodeId(self.id), 1, CLUSTER_ID, Arc::clone(&self.clock), peers)
+            ..RaftNodeOptions::new(NodeId(self.id), self.incarnation, CLUSTER_ID, Arc::clone(&self.clock), peers)
         };
         RaftNode::start_on(options, tokio::runtime::Handle::current())
+    }
+
+    /// The broker groups as this node was told when it was adopted: its own replicas are of its present life.
+    fn broker_groups(&self) -> Vec<BrokerGroupRecord> {
+        let own = ReplicaId { node: NodeId(self.id), incarnation: self.incarnation }.to_u64();
+        let mut records = broker_groups(self.groups);
+        let replicas = records.iter_mut().flat_map(|record| &mut record.replicas);
+        replicas.filter(|id| ReplicaId::from_u64(**id).node.0 == self.id).for_each(|id| *id = own);
+        records
     }
 
     async fn namesrv(&self, node: NodeId, raft: &Arc<RaftNode>) -> Result<Arc<Namesrv>> {
@@ -283,7 +306,7 @@ impl Setup {
         let open_state: OpenState = Arc::new(move |group, _| Ok(state_of(&states, group)));
         BrokerOptions {
             node,
-            incarnation: 1,
+            incarnation: self.incarnation,
             cluster_id: CLUSTER_ID.to_owned(),
             data_dir: PathBuf::from("/data"),
             raft: Arc::clone(raft),
@@ -323,7 +346,7 @@ fn state_of(states: &Mutex<BTreeMap<GroupId, Arc<MemoryState>>>, group: GroupId)
 }
 
 pub(super) fn voters() -> Vec<ReplicaId> {
-    NODES.map(|id| ReplicaId { node: NodeId(id), incarnation: 1 }).collect()
+    NODES.map(|id| ReplicaId { node: NodeId(id), incarnation: FIRST_INCARNATION }).collect()
 }
 
 fn broker_groups(count: u32) -> Vec<BrokerGroupRecord> {
@@ -341,7 +364,7 @@ fn broker_groups(count: u32) -> Vec<BrokerGroupRecord> {
 pub(super) fn birth(groups: u32) -> Birth {
     let node = |id| NodeRecord {
         id,
-        incarnation: 1,
+        incarnation: FIRST_INCARNATION,
         namesrv: true,
         broker: true,
         client_address: client_address(id),

@@ -46,6 +46,11 @@ impl Invariants {
         broken
     }
 
+    /// The node's disk is lost: its next life starts from the first term.
+    pub(super) fn forget(&mut self, node: Host) {
+        self.led.retain(|(_, led_by), _| *led_by != node);
+    }
+
     fn see_leader(&mut self, look: &Look, broken: &mut Vec<String>) {
         let Look { node, group, status, leadership } = look;
         if let Some(led) = self.led.get(&(*group, *node))
@@ -109,6 +114,7 @@ mod tests {
                 committed: Some((term, committed)),
                 applied: Some((term, applied)),
                 voters: Vec::new(),
+                members: Vec::new(),
                 matched: BTreeMap::new(),
             },
             leadership: Leadership { term, leader: Some(NodeId(leader)), ready: leads },

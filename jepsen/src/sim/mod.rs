@@ -6,6 +6,7 @@
 //! host        a node: the product's raft, namesrv and broker code on a runtime of its own
 //! operator    creates and deletes topics all the time
 //! invariants  what must hold inside the cluster at every moment
+//! wipe        a lost disk, and the operator who replaces it
 //! plan        which fault comes when: a pure function of the seed
 //! world       machines and network, step by step; carries the faults out
 //! run         one seed: birth, workload under faults, healing, judgement
@@ -23,6 +24,7 @@ mod registers;
 mod retention;
 mod run;
 mod stream;
+mod wipe;
 mod world;
 
 pub use net::{Host, LATENCY_US_MIN, Listener, Net, Weather};

@@ -14,6 +14,9 @@ const AWAY_AT_MS: std::ops::Range<u64> = 1_000..10_000;
 const AWAY_MS: std::ops::Range<u64> = 35_000..48_000;
 /// Of so many seeds, one has a node that stays away.
 const AWAY_ONE_OF: u64 = 4;
+/// A disk is lost at a moment in this range, in milliseconds: in seeds with one group, and with several.
+const WIPE_AT_MS: std::ops::Range<u64> = 3_000..30_000;
+const WIPE_OF_EIGHT: [u64; 2] = [3, 4];
 /// How far a wall clock may jump, in either direction.
 const SKEW_MS_MAX: i64 = 90_000;
 
@@ -35,6 +38,8 @@ pub enum Fault {
     Kill(Whom),
     /// The process ends and stays away so long that the others purge what it has not got.
     Away(Whom),
+    /// The process ends and its disk is lost: the node comes back on an empty one, as its next life.
+    Wipe(Whom),
     /// All processes end; each is started again.
     KillAll,
     /// The power of a node fails: what was not synced is gone or torn.
@@ -94,6 +99,12 @@ pub fn plan(seed: u64, length_ms: u64) -> Vec<Event> {
         let before = events.partition_point(|event| event.at_ms <= at_ms);
         events.insert(before, Event { at_ms, for_ms, fault: Fault::Away(whom) });
     }
+    let at_ms = chance.random_range(WIPE_AT_MS);
+    if WIPE_OF_EIGHT.contains(&(seed % 8)) && at_ms < length_ms {
+        let whom = if chance.random() { Whom::Follower } else { Whom::Leader };
+        let before = events.partition_point(|event| event.at_ms <= at_ms);
+        events.insert(before, Event { at_ms, for_ms: 0, fault: Fault::Wipe(whom) });
+    }
     events
 }
 
@@ -145,6 +156,6 @@ mod tests {
                 kinds.insert(format!("{:?}", event.fault).split(['(', ' ']).next().map(str::to_owned));
             }
         }
-        assert_eq!(kinds.len(), 16, "{kinds:?}");
+        assert_eq!(kinds.len(), 17, "{kinds:?}");
     }
 }

@@ -18,7 +18,7 @@ use raftmq_model::config::{Permission, TopicType};
 use raftmq_model::ids::{GroupId, QueueOffset};
 use raftmq_model::machine::Mix;
 use raftmq_model::meta::{CreateTopic, MetaOp};
-use raftmq_raft::{Group, InitializeError};
+use raftmq_raft::{Group, InitializeError, Member};
 use raftmq_store::consume_queue::QueueRange;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -323,7 +323,8 @@ fn settle(world: &mut World, clients: &Clients) -> Result<()> {
             world.step()?;
             clients.step(world.now_us());
         }
-        if positions(world).values().all(|at| at.len() == NODES.count() && at.windows(2).all(|two| two[0] == two[1])) {
+        let equal = |at: &Vec<_>| at.len() == NODES.count() && at.windows(2).all(|two| two[0] == two[1]);
+        if positions(world).values().all(equal) && strangers(world).is_empty() {
             return Ok(());
         }
     }
@@ -345,6 +346,18 @@ fn positions(world: &World) -> BTreeMap<GroupId, Vec<(Option<u64>, bool)>> {
     positions
 }
 
+/// Groups whose members, as a replica knows them, are not the present lives of all nodes as voters.
+fn strangers(world: &World) -> Vec<String> {
+    let wanted: Vec<Member> = world.members().into_iter().map(|replica| Member { replica, voter: true }).collect();
+    let looked = world.look(|running| {
+        let brokers = running.broker.groups().into_iter().map(|(_, group)| group);
+        let groups = std::iter::once(running.namesrv.group().clone()).chain(brokers);
+        groups.map(|group| (group.id(), group.status().members)).collect::<Vec<_>>()
+    });
+    let wrong = looked.into_iter().flatten().flatten().filter(|(_, members)| *members != wanted);
+    wrong.map(|(group, members)| format!("the members of group {group} are {members:?}")).collect()
+}
+
 /// In the end all replicas are up, have applied the same, and are the same.
 fn compare_replicas(world: &World, violations: &mut Vec<String>) {
     for (group, at) in positions(world) {
@@ -353,6 +366,7 @@ fn compare_replicas(world: &World, violations: &mut Vec<String>) {
             violations.push(format!("the replicas of group {group} did not become equal: {at:?}"));
         }
     }
+    violations.extend(strangers(world));
     let out_of_step = world.look(|running| {
         let groups = running.broker.groups().into_iter();
         groups.filter_map(|(id, _)| running.broker.replica(id)?.queue_out_of_step()).collect::<Vec<_>>()

@@ -5,8 +5,10 @@ use super::interpose;
 use super::invariants::{Invariants, Look};
 use super::net::{Host, LATENCY_US_MIN, Net};
 use super::plan::{Event, Fault, Whom};
+use super::wipe::Wipe;
 use anyhow::Result;
 use raftmq_broker::meta_client::MetaClient;
+use raftmq_model::ids::{NodeId, ReplicaId};
 use raftmq_store::testing::Fault as DiskFault;
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
@@ -31,6 +33,8 @@ pub(super) struct World {
     chance: StdRng,
     /// Machines that stand still.
     paused: BTreeMap<Host, u64>,
+    /// The machine whose disk is lost.
+    wipe: Option<Wipe>,
     /// When to start which machine again.
     starts: BTreeMap<Host, u64>,
     /// When to take what back.
@@ -71,6 +75,7 @@ impl World {
             now_us: 0,
             chance: StdRng::seed_from_u64(seed ^ 0x0057_4F52_4C44),
             paused: BTreeMap::new(),
+            wipe: None,
             starts: BTreeMap::new(),
             ends: Vec::new(),
             may_end: BTreeMap::new(),
@@ -108,6 +113,7 @@ impl World {
         if self.now_us.is_multiple_of(LOOK_US) {
             self.check_invariants();
         }
+        self.replace_what_is_lost();
         self.start_what_is_due()
     }
 
@@ -119,6 +125,7 @@ impl World {
         let until = self.now_us + event.for_ms * 1_000;
         match &event.fault {
             Fault::Kill(whom) | Fault::Away(whom) => self.crash(self.node(*whom), false, until),
+            Fault::Wipe(whom) => self.lose_disk(self.node(*whom)),
             Fault::KillAll => NODES.for_each(|id| self.crash(id, false, until)),
             // Between two operations of the disk, or in the middle of one.
             Fault::PowerCut(whom) if self.chance.random() => self.crash(self.node(*whom), true, until),
@@ -281,6 +288,37 @@ impl World {
         let extra_us = self.chance.random_range(RESTART_MS) * 1_000;
         self.starts.insert(id, until + extra_us);
         self.note(format!("node {id} {}", if dark { "loses power" } else { "is killed" }));
+    }
+
+    fn lose_disk(&mut self, id: Host) {
+        self.crash(id, false, self.now_us);
+        self.starts.remove(&id);
+        self.may_end.remove(&id);
+        self.invariants.forget(id);
+        self.purges.retain(|(node, _), _| *node != id);
+        let seed = self.chance.random();
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        machine.wipe();
+        self.wipe = Some(Wipe::new(id, machine.incarnation, seed));
+        self.set_disk_pace(id, WRITE_US);
+        self.note(format!("the disk of node {id} is lost"));
+    }
+
+    /// An operator has the node of a lost disk replaced, and then starts it.
+    fn replace_what_is_lost(&mut self) {
+        let Some(mut wipe) = self.wipe.take() else { return };
+        if wipe.step(self) {
+            self.note(format!("node {} is placed anew as incarnation {}", wipe.node, wipe.incarnation));
+            self.starts.insert(wipe.node, self.now_us);
+        } else {
+            self.wipe = Some(wipe);
+        }
+    }
+
+    /// The voters that each group should have in the end.
+    pub(super) fn members(&self) -> Vec<ReplicaId> {
+        let member = |machine: &Machine| ReplicaId { node: NodeId(machine.id), incarnation: machine.incarnation };
+        self.machines.values().map(member).collect()
     }
 
     fn cut(&mut self, cuts: Vec<(Host, Host)>, until: u64) {

@@ -3,8 +3,8 @@
 use super::MetaState;
 use super::limits::{BROKER_GROUP_COUNT_MAX, LABEL_BYTES_MAX, NODE_COUNT_MAX};
 use super::plan::{Plan, Rejection, ensure};
-use raftmq_model::ids::ReplicaId;
-use raftmq_model::meta::{Birth, BrokerGroupRecord, MetaRecord, NodeRecord, ReportLeader, SetAlive};
+use raftmq_model::ids::{NodeId, ReplicaId};
+use raftmq_model::meta::{Birth, BrokerGroupRecord, MetaRecord, NodeRecord, ReplaceNode, ReportLeader, SetAlive};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -37,11 +37,16 @@ impl MetaState {
         check_node(node)?;
         let known = self.nodes.get(&node.id);
         match known {
-            Some(known) => ensure(node.incarnation >= known.incarnation, || {
-                format!(
-                    "node {} is known as incarnation {}: an earlier one ({}) never comes back",
-                    node.id, known.incarnation, node.incarnation
-                )
+            Some(known) => ensure(node.incarnation == known.incarnation, || {
+                let (id, known, given) = (node.id, known.incarnation, node.incarnation);
+                match given < known {
+                    true => {
+                        format!("node {id} is known as incarnation {known}: an earlier one ({given}) never comes back")
+                    }
+                    false => format!(
+                        "node {id} is known as incarnation {known}: it is not replaced by one that says {given}"
+                    ),
+                }
             })?,
             None => {
                 ensure(self.nodes.len() < NODE_COUNT_MAX, || format!("a cluster has at most {NODE_COUNT_MAX} nodes"))?
@@ -52,6 +57,32 @@ impl MetaState {
             return Ok(Plan::done(Vec::new()));
         }
         Ok(Plan::done(vec![MetaRecord::Node(record)]))
+    }
+
+    /// All replicas of the node are placed anew in one step. One that is placed already is not placed again.
+    pub(super) fn plan_replace_node(&self, replace: &ReplaceNode) -> Result<Plan, Rejection> {
+        let ReplaceNode { node: id, incarnation } = *replace;
+        let Some(node) = self.nodes.get(&id) else {
+            return Err(Rejection::NotFound(format!("there is no node {id}")));
+        };
+        ensure(incarnation >= node.incarnation, || {
+            format!(
+                "node {id} is known as incarnation {}: an earlier one ({incarnation}) never comes back",
+                node.incarnation
+            )
+        })?;
+        if incarnation == node.incarnation {
+            return Ok(Plan::done(Vec::new()));
+        }
+        let next = ReplicaId { node: NodeId(id), incarnation }.to_u64();
+        let here = |replica: u64| ReplicaId::from_u64(replica).node.0 == id;
+        let groups = self.broker_groups.values().filter(|group| group.replicas.iter().copied().any(here));
+        let groups = groups.map(|group| {
+            let replicas = group.replicas.iter().map(|replica| if here(*replica) { next } else { *replica }).collect();
+            MetaRecord::BrokerGroup(BrokerGroupRecord { replicas, ..group.as_ref().clone() })
+        });
+        let node = MetaRecord::Node(NodeRecord { incarnation, ..node.as_ref().clone() });
+        Ok(Plan::done(std::iter::once(node).chain(groups).collect()))
     }
 
     pub(super) fn plan_set_alive(&self, set: &SetAlive) -> Result<Plan, Rejection> {

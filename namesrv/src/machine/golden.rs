@@ -6,7 +6,7 @@
 //! # comment
 //! @17                                     the log index of what follows (else one more than before)
 //! birth c1 nodes=3 groups=2
-//! put-node 4 | set-alive 2 false | report-leader 1 term=5 node=2
+//! put-node 4 incarnation=1 | replace-node 3 incarnation=2 | set-alive 2 false | report-leader 1 term=5 node=2
 //! create-topic orders type=1 permission=6 queues=4 | alter-topic 5 queues=8 permission=4 | delete-topic 5
 //! create-group billing fifo=false attempts=16 | alter-group 7 version=9 attempts=3 | delete-group 7
 //! > answer …                              recorded
@@ -14,7 +14,8 @@
 
 use super::tests::{birth, node};
 use super::*;
-use raftmq_model::meta::{AlterTopic, CreateTopic, ReportLeader, SetAlive};
+use raftmq_model::ids::ReplicaId;
+use raftmq_model::meta::{AlterTopic, CreateTopic, ReplaceNode, ReportLeader, SetAlive};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -58,7 +59,14 @@ impl<'a> Line<'a> {
                 }
                 _ => unreachable!(),
             },
-            "put-node" => MetaOp::PutNode(node(self.number(1) as u32)),
+            "put-node" => MetaOp::PutNode(NodeRecord {
+                incarnation: self.option("incarnation").unwrap_or(1) as u32,
+                ..node(self.number(1) as u32)
+            }),
+            "replace-node" => MetaOp::ReplaceNode(ReplaceNode {
+                node: self.number(1) as u32,
+                incarnation: self.required("incarnation") as u32,
+            }),
             "set-alive" => MetaOp::SetAlive(SetAlive { node: self.number(1) as u32, alive: self.word(2) == "true" }),
             "report-leader" => MetaOp::ReportLeader(ReportLeader {
                 group: self.number(1) as u32,
@@ -89,7 +97,10 @@ fn show_record(record: &MetaRecord) -> String {
     match record {
         MetaRecord::Node(node) => format!("node {} incarnation={} alive={}", node.id, node.incarnation, node.alive),
         MetaRecord::BrokerGroup(group) => {
-            format!("broker-group {} {} leader={} term={}", group.id, group.name, group.leader_node, group.leader_term)
+            let replicas = group.replicas.iter().map(|id| ReplicaId::from_u64(*id).to_string());
+            let replicas = replicas.collect::<Vec<_>>().join(",");
+            let (id, name, leader, term) = (group.id, &group.name, group.leader_node, group.leader_term);
+            format!("broker-group {id} {name} on {replicas} leader={leader} term={term}")
         }
         MetaRecord::Topic(topic) => show_topic(topic),
         MetaRecord::ConsumerGroup(group) => show_consumer_group(group),

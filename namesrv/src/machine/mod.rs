@@ -86,6 +86,7 @@ impl MetaState {
             MetaOp::CreateConsumerGroup(create) => self.plan_create_consumer_group(number, create),
             MetaOp::AlterConsumerGroup(alter) => self.plan_alter_consumer_group(number, alter),
             MetaOp::DeleteConsumerGroup(uid) => self.plan_delete_consumer_group(*uid),
+            MetaOp::ReplaceNode(replace) => self.plan_replace_node(replace),
         }
     }
 

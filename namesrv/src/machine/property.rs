@@ -4,7 +4,7 @@
 use super::tests::{birth, node};
 use super::*;
 use proptest::prelude::*;
-use raftmq_model::meta::{AlterTopic, CreateTopic, ReportLeader, SetAlive};
+use raftmq_model::meta::{AlterTopic, CreateTopic, ReplaceNode, ReportLeader, SetAlive};
 
 fn names() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["orders", "billing", "audit", "", "%DLQ%orders", "no good"]).prop_map(str::to_owned)
@@ -20,6 +20,8 @@ fn ops() -> impl Strategy<Value = MetaOp> {
     prop_oneof![
         1 => (1..3u32).prop_map(birth),
         1 => (1..6u32, 1..3u32).prop_map(|(id, incarnation)| MetaOp::PutNode(NodeRecord { incarnation, ..node(id) })),
+        1 => (1..6u32, 1..4u32)
+            .prop_map(|(node, incarnation)| MetaOp::ReplaceNode(ReplaceNode { node, incarnation })),
         2 => (1..6u32, any::<bool>()).prop_map(|(node, alive)| MetaOp::SetAlive(SetAlive { node, alive })),
         2 => (0..3u32, 0..5u64, 1..5u32)
             .prop_map(|(group, term, node)| MetaOp::ReportLeader(ReportLeader { group, term, node })),

@@ -1,8 +1,8 @@
 //! Rules of the machine, one by one. Whole scenarios are in `golden.rs`.
 
 use super::*;
-use raftmq_model::ids::{NodeId, ReplicaId};
-use raftmq_model::meta::{AlterTopic, Birth, CreateTopic, ReportLeader, SetAlive};
+use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
+use raftmq_model::meta::{AlterTopic, Birth, CreateTopic, ReplaceNode, ReportLeader, SetAlive};
 
 pub(super) fn node(id: u32) -> NodeRecord {
     NodeRecord {
@@ -270,14 +270,22 @@ fn who_read_an_older_record_does_not_undo_what_came_after_it() {
 }
 
 #[test]
-fn a_node_keeps_what_was_decided_about_it_and_never_goes_back_to_an_earlier_incarnation() {
+fn a_node_keeps_what_was_decided_about_it_and_its_incarnation_until_it_is_replaced() {
     let mut state = born(1);
     let set = |node, alive| MetaOp::SetAlive(SetAlive { node, alive });
     apply(&mut state, 2, set(2, false));
-    let moved = NodeRecord { client_address: "elsewhere:1".to_owned(), incarnation: 2, ..node(2) };
+    let moved = NodeRecord { client_address: "elsewhere:1".to_owned(), ..node(2) };
     assert_eq!(apply(&mut state, 3, MetaOp::PutNode(moved.clone())), MetaAnswer::Done(true));
-    assert_eq!(**state.node(2).unwrap(), NodeRecord { alive: false, ..moved });
+    assert_eq!(**state.node(2).unwrap(), NodeRecord { alive: false, ..moved.clone() });
+    let next = NodeRecord { incarnation: 2, ..moved };
+    refused(apply(&mut state, 3, MetaOp::PutNode(next.clone())));
+    let replace = MetaOp::ReplaceNode(ReplaceNode { node: 2, incarnation: 2 });
+    assert_eq!(apply(&mut state, 3, replace), MetaAnswer::Done(true));
+    assert_eq!(apply(&mut state, 4, MetaOp::PutNode(next)), MetaAnswer::Done(true));
     refused(apply(&mut state, 4, MetaOp::PutNode(node(2))));
+    let placed: Vec<String> = state.view().placed(GroupId(1)).iter().map(ToString::to_string).collect();
+    assert_eq!(placed, ["1.1", "2.2", "3.1"]);
+    assert_eq!(state.view().placed(GroupId::META).len(), 3);
     assert!(matches!(apply(&mut state, 5, set(9, true)), MetaAnswer::NotFound(_)));
     apply(&mut state, 6, MetaOp::PutNode(node(4)));
     assert!(state.node(4).unwrap().alive);

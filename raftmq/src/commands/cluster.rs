@@ -63,12 +63,16 @@ struct GroupView {
     ready: bool,
     term: u64,
     committed: u64,
+    /// A replica learns or leaves.
+    changing: bool,
     replicas: Vec<ReplicaView>,
 }
 
 #[derive(Serialize)]
 struct ReplicaView {
     node: u32,
+    /// 0 when not known.
+    incarnation: u32,
     role: String,
     first: u64,
     last: u64,
@@ -126,6 +130,7 @@ impl From<BrokerGroup> for GroupView {
     fn from(group: BrokerGroup) -> GroupView {
         let replicas = group.replicas.into_iter().map(|replica| ReplicaView {
             node: replica.node,
+            incarnation: replica.incarnation,
             role: replica.role,
             first: replica.first,
             last: replica.last,
@@ -139,6 +144,7 @@ impl From<BrokerGroup> for GroupView {
             ready: group.ready,
             term: group.term,
             committed: group.committed,
+            changing: group.changing,
             replicas: replicas.collect(),
         }
     }
@@ -212,7 +218,9 @@ mod tests {
 
     #[test]
     fn json_has_the_documented_shape() {
-        let replica = Replica { node: 2, role: "leader".into(), first: 4, last: 9, committed: 8, applied: 7, lag: 0 };
+        let role = "leader".into();
+        let (first, last, committed, applied) = (4, 9, 8, 7);
+        let replica = Replica { node: 2, role, first, last, committed, applied, incarnation: 3, ..Replica::default() };
         let group =
             BrokerGroup { name: "broker-1".into(), leader: 2, term: 3, replicas: vec![replica], ..Default::default() };
         let volume = Some(Volume { total_bytes: 11 << 30, available_bytes: 1 << 29, full: true });
@@ -227,6 +235,8 @@ mod tests {
         assert_eq!(json["nodes"][0]["alive"], true);
         assert_eq!(json["groups"][0]["name"], "broker-1");
         assert_eq!(json["groups"][0]["leader"], 2);
+        assert_eq!(json["groups"][0]["changing"], false);
+        assert_eq!(json["groups"][0]["replicas"][0]["incarnation"], 3);
         assert_eq!(json["groups"][0]["replicas"][0]["applied"], 7);
     }
 }

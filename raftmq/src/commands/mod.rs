@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod group;
 pub(crate) mod playground;
 pub(crate) mod raft;
+pub(crate) mod replica;
 pub(crate) mod serve;
 pub(crate) mod store;
 pub(crate) mod topic;
@@ -27,6 +28,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Topic(command) => block_on(topic::run(&global, command)),
         Command::Group(command) => block_on(group::run(&global, command)),
         Command::Raft(command) => block_on(raft::run(&global, command)),
+        Command::Replica(command) => block_on(replica::run(&global, command)),
         Command::Playground(args) => block_on(playground::run(&global, args)),
         Command::Demo(args) => block_on(demo::run(&global, args)),
         Command::Store(command) => store::run(&global, &command),

@@ -59,6 +59,11 @@ pub(crate) enum PlaygroundCommand {
         /// Node id.
         node: u32,
     },
+    /// Delete the data of a node that does not run, as if its disk was lost; `raftmq replica replace` brings it back.
+    Wipe {
+        /// Node id.
+        node: u32,
+    },
     /// Start a node that does not run.
     Start {
         /// Node id.
@@ -91,6 +96,7 @@ pub(crate) async fn run(global: &Global, args: PlaygroundArgs) -> Result<(), Fai
     match &args.command {
         None => start_all(global, &args).await,
         Some(PlaygroundCommand::Stop) => stop_all(global).await,
+        Some(PlaygroundCommand::Wipe { node }) => wipe_one(global, *node),
         Some(PlaygroundCommand::Start { node }) => start_one(global, *node),
         Some(PlaygroundCommand::Kill { node }) => signal_one(global, *node, Signal::KILL, "killed").await,
         Some(PlaygroundCommand::Pause { node }) => signal_one(global, *node, Signal::STOP, "paused").await,
@@ -202,6 +208,17 @@ async fn stop_all(global: &Global) -> Result<(), Failure> {
         Output::Json => output::print_json(&Stopped { stopped: running }),
         Output::Table => output::print(&format!("{} nodes stopped\n", running.len())),
     }
+}
+
+fn wipe_one(global: &Global, id: u32) -> Result<(), Failure> {
+    let playground = Playground::load(&context::playground_dir(global)?)?;
+    let node = playground.node(id)?;
+    if process::alive(node) {
+        return Err(Failure::refused(format!("node {id} runs: `raftmq playground kill {id}` first")));
+    }
+    let wiped = std::fs::remove_dir_all(&node.data);
+    wiped.map_err(|error| Failure::failed(format!("{} cannot be deleted: {error}", node.data.display())))?;
+    report(global, node, "without its data")
 }
 
 fn start_one(global: &Global, id: u32) -> Result<(), Failure> {

@@ -176,7 +176,7 @@ async fn check_no_disk_was_lost(
         let status = wait_for_replicas_of(node, birth, record, deadline).await?;
         if status.replicas.iter().any(|replica| replica.term > 0 || replica.last_index > 0) {
             return Err(Status::failed_precondition(format!(
-                "the disk of node {empty} is empty, but cluster {} has lived with it: a lost disk cannot be replaced this way",
+                "the disk of node {empty} is empty, but cluster {} has lived with it: `raftmq replica replace {empty}` makes it a member again",
                 birth.cluster_id
             )));
         }
@@ -228,12 +228,17 @@ fn place(brokers: &[ReplicaId], broker_groups: u32) -> Vec<BrokerGroupRecord> {
 }
 
 async fn adopt_all(node: &Node, birth: &Birth) -> Result<(), Status> {
-    let body = AdoptRequest { cluster_id: birth.cluster_id.clone(), birth: birth.encode_to_vec().into() };
     for record in &birth.nodes {
-        let request = node.links.request(record.id, body.clone(), Duration::from_millis(STEP_MS));
-        node.links.client(record.id)?.adopt(request).await?;
+        adopt(node, birth, record.id).await?;
     }
     Ok(())
+}
+
+/// Tells one node that it is part of the cluster.
+pub(super) async fn adopt(node: &Node, birth: &Birth, id: u32) -> Result<(), Status> {
+    let body = AdoptRequest { cluster_id: birth.cluster_id.clone(), birth: birth.encode_to_vec().into() };
+    let request = node.links.request(id, body, Duration::from_millis(STEP_MS));
+    node.links.client(id)?.adopt(request).await.map(|_| ())
 }
 
 /// Which groups have a replica on a node.

@@ -87,7 +87,7 @@ pub(super) async fn start(node: Arc<Node>, peer_listener: TcpListener) -> Result
 fn start_raft(node: &Node, birth: &Birth, clock: Arc<dyn Clock>) -> Result<RaftNode, Failure> {
     let peers = node.links.peers().map(|peer| (NodeId(peer.id), peer.peer.clone())).collect();
     let options =
-        RaftNodeOptions::new(node.id(), node.incarnation, birth.cluster_id.clone(), clock, PeerAddresses::new(peers));
+        RaftNodeOptions::new(node.id(), node.incarnation(), birth.cluster_id.clone(), clock, PeerAddresses::new(peers));
     RaftNode::start(options).map_err(|error| Failure::failed(format!("the Raft runtime cannot start: {error}")))
 }
 
@@ -116,7 +116,7 @@ fn broker_options(
     let config = &node.config;
     BrokerOptions {
         node: node.id(),
-        incarnation: node.incarnation,
+        incarnation: node.incarnation(),
         cluster_id: birth.cluster_id.clone(),
         data_dir: config.data_dir.clone(),
         raft: Arc::clone(raft),
@@ -183,7 +183,7 @@ async fn serve_peers(node: &Arc<Node>, born: &Born, listener: TcpListener) -> Re
 pub(super) fn own_record(node: &Node) -> NodeRecord {
     NodeRecord {
         id: node.config.node_id,
-        incarnation: node.incarnation,
+        incarnation: node.incarnation(),
         namesrv: node.config.has_role(Role::Namesrv),
         broker: node.config.has_role(Role::Broker),
         client_address: node.config.advertised_client_address.clone(),

@@ -20,6 +20,7 @@ mod peer_links;
 mod peer_service;
 pub(crate) mod placement;
 mod reach;
+mod replace;
 mod replica_digest;
 mod states;
 mod topics;
@@ -71,7 +72,7 @@ async fn live(node: &Arc<Node>) -> Result<(), Failure> {
     let peer_listener = bind("peer_listen", &config.peer_listen)?;
     let admin_listener = bind("admin_listen", &config.admin_listen)?;
     drop(bind("client_listen", &config.client_listen)?);
-    tracing::info!(node = config.node_id, incarnation = node.incarnation, folder = %config.data_dir.display(), "the node starts");
+    tracing::info!(node = config.node_id, incarnation = node.incarnation(), folder = %config.data_dir.display(), "the node starts");
     admin::serve(Arc::clone(node), admin_listener)?;
     if node.placement().is_none() {
         let listener = peer_listener.try_clone().and_then(tokio::net::TcpListener::from_std);
@@ -87,6 +88,7 @@ async fn live(node: &Arc<Node>) -> Result<(), Failure> {
         error = fatal.wait_for(Option::is_some) => {
             end_now(&fatal_failure(error.ok().and_then(|error| error.clone())))
         }
+        sentence = replace::outlived(node, &born) => end_now(&Failure::fatal(sentence)),
         outcome = isolation::keep_client_port(node, &born, tls, stop.wanted()) => {
             let open = outcome?;
             drain::drain(node, &born, open).await;

@@ -17,16 +17,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
-/// The life of a node on a disk that it has not been on before. Replacing a lost disk by a later life is not possible yet,
-/// so an empty disk never stands in for a lost one: see `birth`.
+/// The life of a node on a disk that it has not been on before. One that replaces a lost disk is told its life when it is
+/// adopted, so an empty disk never stands in for a lost one: see `birth` and `replace`.
 const FIRST_INCARNATION: u32 = 1;
 
 /// A node. Shared by its services.
 pub(crate) struct Node {
     pub(super) config: NodeConfig,
     pub(super) io: Arc<dyn Io>,
-    /// Which life of the node this is.
-    pub(super) incarnation: u32,
     pub(super) links: PeerLinks,
     /// State stores of the groups.
     pub(super) states: States,
@@ -75,12 +73,10 @@ impl Node {
             None => None,
             Some(cluster_id) => Some(Arc::new(read_placement(io.as_ref(), &config, cluster_id)?)),
         };
-        let incarnation = identity.incarnation;
         let links = PeerLinks::new(&config);
         Ok(Node {
             config,
             io,
-            incarnation,
             links,
             states: States::new(),
             birth: AsyncMutex::new(()),
@@ -93,6 +89,11 @@ impl Node {
     /// This node's id.
     pub(super) fn id(&self) -> NodeId {
         NodeId(self.config.node_id)
+    }
+
+    /// Which life of the node this is; open until it is adopted.
+    pub(super) fn incarnation(&self) -> u32 {
+        self.data_dir.lock().identity().incarnation
     }
 
     /// The birth record of the cluster that this node belongs to.
@@ -119,37 +120,45 @@ impl Node {
     pub(super) fn adopt(&self, cluster_id: &str, birth: Birth) -> Result<(), AdoptError> {
         let node = self.config.node_id;
         let data_dir = self.data_dir.lock();
-        if let Some(ours) = data_dir.identity().cluster_id {
-            let theirs = cluster_id.to_string();
-            return if ours == theirs { Ok(()) } else { Err(AdoptError::OtherCluster { node, ours, theirs }) };
+        let identity = data_dir.identity();
+        if let Some(ours) = identity.cluster_id.as_ref().filter(|ours| *ours != cluster_id) {
+            return Err(AdoptError::OtherCluster { node, ours: ours.clone(), theirs: cluster_id.to_owned() });
         }
-        self.check_birth(cluster_id, &birth).map_err(AdoptError::Mismatch)?;
+        let incarnation = self.check_birth(cluster_id, &birth).map_err(AdoptError::Mismatch)?;
+        if identity.cluster_id.is_some() {
+            let was = identity.incarnation;
+            // `cluster init` again, with the record of the birth, which is older than a replaced disk.
+            return match incarnation <= was {
+                true => Ok(()),
+                false => Err(AdoptError::Mismatch(format!("node {node} is incarnation {was} and stays that"))),
+            };
+        }
         placement::write(self.io.as_ref(), &self.config.data_dir, &birth)
             .map_err(|source| AdoptError::Write { node, source })?;
-        data_dir.adopt(cluster_id).map_err(|error| AdoptError::Write { node, source: std::io::Error::other(error) })?;
-        tracing::info!(cluster_id, "the node is part of a cluster");
+        data_dir
+            .adopt(cluster_id, incarnation)
+            .map_err(|error| AdoptError::Write { node, source: std::io::Error::other(error) })?;
+        tracing::info!(cluster_id, incarnation, "the node is part of a cluster");
         self.placement.send_replace(Some(Arc::new(birth)));
         Ok(())
     }
 
-    fn check_birth(&self, cluster_id: &str, birth: &Birth) -> Result<(), String> {
+    /// The incarnation that the record knows this node by.
+    fn check_birth(&self, cluster_id: &str, birth: &Birth) -> Result<u32, String> {
         let id = self.config.node_id;
         if cluster_id.is_empty() || birth.cluster_id != cluster_id {
             return Err("the birth record is of another cluster".into());
         }
         let own = birth.nodes.iter().find(|node| node.id == id);
         let own = own.ok_or_else(|| format!("the birth record has no node {id}"))?;
-        if own.incarnation != self.incarnation {
-            return Err(format!(
-                "the birth record has incarnation {} of node {id}, this is incarnation {}",
-                own.incarnation, self.incarnation
-            ));
+        if own.incarnation < FIRST_INCARNATION {
+            return Err(format!("the birth record has no incarnation of node {id}"));
         }
         let roles = (self.config.has_role(Role::Namesrv), self.config.has_role(Role::Broker));
         if (own.namesrv, own.broker) != roles {
             return Err(format!("the birth record and the configuration of node {id} differ about its roles"));
         }
-        Ok(())
+        Ok(own.incarnation)
     }
 
     /// TLS of the client port.

@@ -64,7 +64,7 @@ impl PeerService {
             client_address: config.advertised_client_address.clone(),
             peer_address: config.own().map(|own| own.peer.clone()).unwrap_or_default(),
             admin_address: config.reachable_admin_address(),
-            incarnation: self.node.incarnation,
+            incarnation: self.node.incarnation(),
             birth: placement.map(|birth| birth.encode_to_vec()).unwrap_or_default().into(),
             durability: config.durability.to_string(),
             volume: born.and_then(|born| volume_of(born.broker.volume())),
@@ -81,6 +81,10 @@ fn volume_of(status: VolumeStatus) -> Option<Volume> {
 
 fn replica_status(id: GroupId, group: &Group) -> ReplicaStatus {
     let status = group.status();
+    let members = |voter| {
+        let members = status.members.iter().filter(move |member| member.voter == voter);
+        members.map(|member| member.replica.to_u64()).collect()
+    };
     ReplicaStatus {
         group_id: id.0,
         role: status.role.to_string(),
@@ -92,6 +96,8 @@ fn replica_status(id: GroupId, group: &Group) -> ReplicaStatus {
         matched_index: status.matched.iter().map(|(node, index)| (node.0, *index)).collect(),
         ready: group.leadership().borrow().ready,
         first_index: group.log().first_index(),
+        voters: members(true),
+        learners: members(false),
     }
 }
 

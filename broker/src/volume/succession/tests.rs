@@ -16,6 +16,7 @@ fn group(voters: &[u32], matched: &[(u32, u64)]) -> GroupStatus {
         last: Some(9),
         committed: None,
         applied: None,
+        members: Vec::new(),
         voters: voters.iter().copied().map(NodeId).collect(),
         matched: matched.iter().map(|(node, index)| (NodeId(*node), *index)).collect(),
     }

@@ -2,6 +2,7 @@
 
 use super::super::node::{Node, decode_birth};
 use crate::config::{Peer, Role};
+use raftmq_model::ids::ReplicaId;
 use raftmq_model::meta::Birth;
 use raftmq_proto::admin::{BrokerGroup, ClusterStatusReply, Node as NodeView, Replica, TransferLeaderRequest, Volume};
 use raftmq_proto::peer::{ReplicaStatus, StatusReply, TransferRequest};
@@ -66,7 +67,7 @@ fn groups(birth: &Birth, statuses: &Statuses) -> Vec<BrokerGroup> {
     let namesrvs = birth.nodes.iter().filter(|node| node.namesrv).map(|node| node.id).collect();
     let meta = group_view(0, META_NAME, namesrvs, statuses);
     let brokers = birth.broker_groups.iter().map(|record| {
-        let nodes = record.replicas.iter().map(|id| raftmq_model::ids::ReplicaId::from_u64(*id).node.0).collect();
+        let nodes = record.replicas.iter().map(|id| ReplicaId::from_u64(*id).node.0).collect();
         group_view(record.id, &record.name, nodes, statuses)
     });
     std::iter::once(meta).chain(brokers).collect()
@@ -82,6 +83,8 @@ fn group_view(id: u32, name: &str, nodes: Vec<u32>, statuses: &Statuses) -> Brok
         let absent = if statuses.contains_key(node) { "missing" } else { "unreachable" };
         replica_view(*node, found.get(node).copied().ok_or(absent), leader.map(|(_, status)| *status))
     });
+    let members = leader.map(|(_, status)| Members::of(status)).unwrap_or_default();
+    let replicas = replicas.map(|replica| members.place(replica));
     BrokerGroup {
         id,
         name: name.into(),
@@ -90,6 +93,32 @@ fn group_view(id: u32, name: &str, nodes: Vec<u32>, statuses: &Statuses) -> Brok
         committed: found.values().map(|status| status.committed_index).max().unwrap_or(0),
         replicas: replicas.collect(),
         ready: leader.is_some_and(|(_, status)| status.ready),
+        changing: members.changing,
+    }
+}
+
+/// The leader's membership, by node: the last life of each, and whether it votes.
+#[derive(Default)]
+struct Members {
+    by_node: BTreeMap<u32, (u32, bool)>,
+    changing: bool,
+}
+
+impl Members {
+    fn of(leader: &ReplicaStatus) -> Members {
+        let mut members = Members { changing: !leader.learners.is_empty(), ..Members::default() };
+        let all = leader.learners.iter().map(|id| (id, false)).chain(leader.voters.iter().map(|id| (id, true)));
+        for (replica, votes) in all.map(|(id, votes)| (ReplicaId::from_u64(*id), votes)) {
+            let known = members.by_node.entry(replica.node.0).or_default();
+            members.changing |= known.0 != 0;
+            *known = (*known).max((replica.incarnation, votes));
+        }
+        members
+    }
+
+    fn place(&self, replica: Replica) -> Replica {
+        let (incarnation, voter) = self.by_node.get(&replica.node).copied().unwrap_or_default();
+        Replica { incarnation, voter, ..replica }
     }
 }
 
@@ -105,6 +134,7 @@ fn replica_view(node: u32, own: Result<&ReplicaStatus, &str>, leader: Option<&Re
         applied: own.map_or(0, |status| status.applied_index),
         lag: leader.map_or(last, |leader| leader.last_index).saturating_sub(last),
         first: own.map_or(0, |status| status.first_index),
+        ..Replica::default()
     }
 }
 
@@ -167,6 +197,22 @@ mod tests {
         assert_eq!(lags, [1, 0, 6, 10]);
         assert_eq!(group.replicas[2].role, "unreachable");
         assert_eq!(group.replicas[3].role, "missing");
+    }
+
+    #[test]
+    fn members_are_those_of_the_leader_and_a_change_is_seen_until_it_ends() {
+        let id = |node, incarnation| ReplicaId { node: raftmq_model::ids::NodeId(node), incarnation }.to_u64();
+        let view = |voters: &[u64], learners: &[u64]| {
+            let mut leader = replica("leader", 2, 9);
+            leader.replicas[0].voters = voters.to_vec();
+            leader.replicas[0].learners = learners.to_vec();
+            let group = group_view(1, "broker-1", vec![1, 2], &[(1, leader)].into());
+            (group.changing, group.replicas[1].incarnation, group.replicas[1].voter)
+        };
+        assert_eq!(view(&[id(1, 1), id(2, 1)], &[]), (false, 1, true));
+        assert_eq!(view(&[id(1, 1), id(2, 1)], &[id(2, 2)]), (true, 2, false));
+        assert_eq!(view(&[id(1, 1), id(2, 1), id(2, 2)], &[]), (true, 2, true));
+        assert_eq!(view(&[id(1, 1), id(2, 2)], &[]), (false, 2, true));
     }
 
     #[test]

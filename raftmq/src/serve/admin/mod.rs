@@ -7,15 +7,15 @@ mod topics;
 
 use super::born::Born;
 use super::node::Node;
-use super::{birth, busy};
+use super::{birth, busy, replace};
 use crate::exit::Failure;
 use raftmq_broker::meta_client::MetaError;
 use raftmq_proto::admin::admin_server::{Admin, AdminServer};
 use raftmq_proto::admin::{
     AlterGroupRequest, AlterTopicRequest, ClusterInitReply, ClusterInitRequest, ClusterStatusReply,
     ClusterStatusRequest, CreateGroupRequest, CreateTopicRequest, Empty, Group, GroupLagReply, ListGroupsReply,
-    ListTopicsReply, NameRequest, RaftDigestReply, RaftDigestRequest, Topic, TransferLeaderReply,
-    TransferLeaderRequest,
+    ListTopicsReply, NameRequest, RaftDigestReply, RaftDigestRequest, ReplaceReplicaReply, ReplaceReplicaRequest,
+    Topic, TransferLeaderReply, TransferLeaderRequest,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,6 +98,14 @@ impl Admin for AdminService {
         self.born()?;
         let leader = cluster::transfer(&self.node, request.into_inner()).await?;
         Ok(Response::new(TransferLeaderReply { leader }))
+    }
+
+    async fn replace_replica(
+        &self,
+        request: Request<ReplaceReplicaRequest>,
+    ) -> Result<Response<ReplaceReplicaReply>, Status> {
+        let incarnation = replace::replace(&self.node, request.into_inner().node).await?;
+        Ok(Response::new(ReplaceReplicaReply { incarnation }))
     }
 
     async fn raft_digest(&self, request: Request<RaftDigestRequest>) -> Result<Response<RaftDigestReply>, Status> {

@@ -49,6 +49,8 @@ pub enum Fault {
     DiskFullLeader,
     /// All disks fill up to within their reserves.
     DiskFullAll,
+    /// The leader ends and its disk is lost; later it is replaced by an empty one.
+    LostDiskLeader,
     /// Each sync of the leader takes 200 ms longer.
     SlowDiskLeader,
     /// The leader's wall clock jumps a minute ahead.
@@ -76,7 +78,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 30] = [
+    pub const ALL: [Fault; 31] = [
         Fault::KillLeader,
         Fault::KillFollower,
         Fault::KillAll,
@@ -96,6 +98,7 @@ impl Fault {
         Fault::ReadOnlyLeader,
         Fault::DiskFullLeader,
         Fault::DiskFullAll,
+        Fault::LostDiskLeader,
         Fault::SlowDiskLeader,
         Fault::ClockAheadLeader,
         Fault::ClockBehindLeader,

@@ -6,7 +6,7 @@ use crate::nemesis::Fault;
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LOSS_PERCENT: u32 = 20;
 /// What a full disk has left: half of what a node keeps back by default.
@@ -22,6 +22,10 @@ const STROBES_COUNT: u32 = 25;
 const GATHER: Duration = Duration::from_secs(3);
 /// When a recovery is crashed: after one to eight of these.
 const RECOVERY_STEP_MS: u64 = 40;
+
+/// How long a node with an empty disk may take to start and to have its votes, and how often it is tried.
+const REPLACED_MAX: Duration = Duration::from_secs(60);
+const REPLACE_PAUSE: Duration = Duration::from_millis(100);
 
 /// What acts on a node from outside until it is taken away.
 #[derive(Default)]
@@ -71,6 +75,10 @@ impl RealCluster {
             Fault::ReadOnlyLeader => self.nodes[leader].volume.find_error()?,
             Fault::DiskFullLeader | Fault::DiskFullAll => {
                 hit.iter().try_for_each(|at| self.nodes[*at].volume.fill(ROOM_LEFT_BYTES))?;
+            }
+            Fault::LostDiskLeader => {
+                self.nodes[leader].kill()?;
+                self.nodes[leader].lose_data()?;
             }
             Fault::SyncErrorLeader => self.inject(leader, "error=EIO")?,
             Fault::SlowDiskLeader => self.inject(leader, SYNC_DELAY)?,
@@ -239,6 +247,24 @@ impl RealCluster {
                 _ => {}
             }
         }
-        self.start_all()
+        self.start_all()?;
+        if fault == Fault::LostDiskLeader {
+            nodes.iter().try_for_each(|node| self.replace(*node))?;
+        }
+        Ok(())
+    }
+
+    /// Has a node that starts on an empty disk made a member again, with its votes, as an operator would.
+    fn replace(&self, node: u32) -> Result<()> {
+        let until = Instant::now() + REPLACED_MAX;
+        let wait_s = REPLACED_MAX.as_secs().to_string();
+        loop {
+            match self.raftmq(&["replica", "replace", &node.to_string(), "--wait-s", &wait_s]) {
+                Ok(_) => return Ok(()),
+                // It does not answer yet.
+                Err(error) if Instant::now() >= until => return Err(error.context("a lost disk is not replaced")),
+                Err(_) => sleep(REPLACE_PAUSE),
+            }
+        }
     }
 }

@@ -129,6 +129,11 @@ impl Node {
         Ok(Some(status.code().unwrap_or(-1)))
     }
 
+    /// Its data is gone. The process does not run.
+    pub(super) fn lose_data(&self) -> Result<()> {
+        fs::remove_dir_all(self.volume.mount().join("data")).with_context(|| format!("the data of node {}", self.id))
+    }
+
     fn log_path(&self) -> PathBuf {
         self.dir.join("log")
     }

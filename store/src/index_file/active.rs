@@ -68,10 +68,12 @@ impl Active {
         if count == 1 {
             return Ok(None);
         }
-        active.file.set_len(active.header.entry_at(count))?;
         if active.header != known {
+            // Before anything is written over that the header on disk still counts.
             active.file.write_all_at(&active.header.encode(), 0)?;
+            active.file.sync_data()?;
         }
+        active.file.set_len(active.header.entry_at(count))?;
         Ok(Some(active))
     }
 
@@ -227,4 +229,19 @@ pub(crate) fn read_entries(
         first += count;
     }
     Ok(())
+}
+
+/// The checksum of a complete file's entries and slots.
+pub(crate) fn content_crc(file: &dyn IoFile, header: &Header) -> Result<u32> {
+    let mut crc = crc32fast::Hasher::new();
+    let parts = [(header.entry_at(1), header.entry_at(header.count)), (Header::slot_at(0), header.entry_at(0))];
+    for (mut at, end) in parts {
+        while at < end {
+            let mut bytes = vec![0; (end - at).min(u64::from(BLOCK_COUNT) * ENTRY_BYTES as u64) as usize];
+            file.read_exact_at(&mut bytes, at)?;
+            crc.update(&bytes);
+            at += bytes.len() as u64;
+        }
+    }
+    Ok(crc.finalize())
 }

@@ -50,7 +50,9 @@ pub use follow::Followed;
 pub use restore::Restored;
 pub use search::{Candidate, KeySearch};
 
-pub(crate) use active::{read_entries, read_header};
+pub(crate) use active::{content_crc, read_entries, read_header};
+pub(crate) use entry::seconds_between;
+pub(crate) use follow::keys_of;
 pub(crate) use header::Header;
 
 use crate::io::Io;

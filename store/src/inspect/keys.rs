@@ -41,14 +41,26 @@ pub struct KeysCheck {
     /// The next one last.
     ahead: Vec<(PathBuf, Header)>,
     file: Option<File>,
+    /// The last file that was read to its end.
+    last: Option<PathBuf>,
     start: PhysicalOffset,
+    /// Where the log ends, as far as it was seen.
+    end: PhysicalOffset,
     report: KeysReport,
 }
 
 impl KeysCheck {
     /// Reads the headers of the files in `dir`. `start` says where the log begins.
     pub fn begin(io: Arc<dyn Io>, dir: &Path, start: PhysicalOffset, findings: &mut Findings) -> KeysCheck {
-        let mut check = KeysCheck { io, ahead: Vec::new(), file: None, start, report: KeysReport::default() };
+        let mut check = KeysCheck {
+            io,
+            ahead: Vec::new(),
+            file: None,
+            last: None,
+            start,
+            end: start,
+            report: KeysReport::default(),
+        };
         match headers(&*check.io, dir, findings) {
             Ok(files) => check.ahead = files,
             Err(error) => findings.damage(dir, 0, format!("the index files cannot be listed: {error}")),
@@ -65,6 +77,7 @@ impl KeysCheck {
 
     /// The next entry of the log.
     pub fn entry(&mut self, entry: &StoredEntry, findings: &mut Findings) {
+        self.end = PhysicalOffset(entry.payload_offset.0 + entry.payload.len() as u64);
         if entry.index >= self.report.next_index {
             return;
         }
@@ -73,7 +86,7 @@ impl KeysCheck {
         for (hash, physical) in keys {
             // What lies before is the log's that was forgotten, or that cannot be read.
             self.pass(physical, findings);
-            let Some(file) = self.expecting(findings) else { return };
+            let Some(file) = self.expecting(findings) else { return self.ends_early(entry.index, findings) };
             let (begin, number) = (file.header.begin_time, file.number);
             let expected = (hash, physical, index_file::seconds_between(begin, now));
             let at = file.header.entry_at(number);
@@ -91,16 +104,29 @@ impl KeysCheck {
         }
     }
 
-    /// What was checked; entries behind the last one of the log are of no message.
+    /// Says once that the files have nothing for an entry that they count.
+    fn ends_early(&mut self, index: u64, findings: &mut Findings) {
+        if let Some(path) = self.last.take() {
+            findings.damage(
+                path,
+                0,
+                format!("the index has nothing for log entry {index} and ends before it; {REMEDY}"),
+            );
+        }
+    }
+
+    /// What was checked. Entries that are left over are of no message, or of one behind the end of the log, which the next start cuts.
     pub fn finish(mut self, gaps: &[(u64, u64)], findings: &mut Findings) -> KeysReport {
-        let start = self.start;
-        if let Some(file) = self.expecting(findings)
-            && let Some((_, physical, _)) = file.entries.front()
-            && gaps.is_empty()
-            && *physical >= start
-        {
-            let (path, at) = (file.path.clone(), file.header.entry_at(file.number));
-            findings.damage(path, at, format!("index entry {} is of no message in the log; {REMEDY}", file.number));
+        let (start, end) = (self.start, self.end);
+        let Some(file) = self.expecting(findings) else { return self.report };
+        let Some((_, physical, _)) = file.entries.front().copied() else { return self.report };
+        let (path, at, number) = (file.path.clone(), file.header.entry_at(file.number), file.number);
+        if physical >= end && end > start {
+            let what =
+                format!("index entry {number} is of a message behind the end of the log: the next start cuts it");
+            findings.note(path, at, what);
+        } else if gaps.is_empty() && physical >= start {
+            findings.damage(path, at, format!("index entry {number} is of no message in the log; {REMEDY}"));
         }
         self.report
     }
@@ -120,8 +146,14 @@ impl KeysCheck {
         while self.file.as_ref().is_none_or(|file| file.entries.is_empty()) {
             let (path, header) = self.ahead.pop()?;
             match self.read(&path, &header) {
-                Ok(entries) => self.file = Some(File { path, header, entries, number: 1 }),
-                Err(error) => findings.damage(path, 0, format!("{error}; {REMEDY}")),
+                Ok(entries) => {
+                    self.last = Some(path.clone());
+                    self.file = Some(File { path, header, entries, number: 1 });
+                }
+                Err(error) => {
+                    self.last = None;
+                    findings.damage(path, 0, format!("{error}; {REMEDY}"));
+                }
             }
         }
         self.file.as_mut()

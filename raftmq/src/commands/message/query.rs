@@ -215,7 +215,7 @@ mod tests {
         assert_eq!((message["tag"].is_null(), message["keys"][1].as_str()), (true, Some("b")));
         assert_eq!(message["stored_at"], "2026-01-01T00:00:00.123Z");
         let text = text(&report);
-        assert!(text.contains("01AB        -    a b   broker-1"), "{text}");
+        assert!(text.contains("01AB          -  a b   broker-1"), "{text}");
         assert!(text.contains("01AB \"hello\"\n") && text.contains("orders: 1 found; there may be more"), "{text}");
     }
 

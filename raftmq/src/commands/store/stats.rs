@@ -50,7 +50,8 @@ struct GroupStats {
     commands: BTreeMap<&'static str, u64>,
     terms: Vec<Term>,
     topics: Vec<Topic>,
-    /// The IndexFiles.
+    /// The IndexFiles; none in a folder without them.
+    #[serde(skip_serializing_if = "Option::is_none")]
     keys: Option<KeysRow>,
     /// Over the entries `first..=last`.
     digest: String,
@@ -138,7 +139,7 @@ fn count(folder: &Folder, group: &Group, args: &StatsArgs, findings: &mut Findin
         bytes: stats.bytes,
         digest: format!("{:016x}", stats.digest()),
         topics: topics(&stats, &ranges),
-        keys: group.folder.keys.as_ref().map(|dir| key_stats(&folder.io, dir, findings).into()),
+        keys: group.folder.keys.as_ref().and_then(|dir| KeysRow::of(key_stats(&folder.io, dir, findings))),
         terms: stats.terms.iter().map(|run| Term { term: run.term, first: run.first, last: run.last }).collect(),
         kinds: stats.kinds,
         commands: stats.commands,

@@ -41,7 +41,8 @@ struct GroupRow {
     applied: Option<u64>,
     messages: u64,
     queues: Option<QueuesRow>,
-    /// The IndexFiles.
+    /// The IndexFiles; none in a folder without them.
+    #[serde(skip_serializing_if = "Option::is_none")]
     keys: Option<KeysRow>,
     damages: u64,
     notes: u64,
@@ -65,14 +66,13 @@ pub(super) struct KeysRow {
     next: u64,
 }
 
-impl From<KeysReport> for KeysRow {
-    fn from(report: KeysReport) -> KeysRow {
-        let KeysReport { files, entries, bytes, next_index } = report;
-        KeysRow { files, entries, bytes, next: next_index }
-    }
-}
-
 impl KeysRow {
+    /// `None` when there is no file.
+    pub(super) fn of(report: KeysReport) -> Option<KeysRow> {
+        let KeysReport { files, entries, bytes, next_index } = report;
+        (files > 0).then_some(KeysRow { files, entries, bytes, next: next_index })
+    }
+
     /// For people.
     pub(super) fn text(&self) -> String {
         let KeysRow { files, entries, bytes, next } = self;
@@ -152,7 +152,7 @@ fn check_group(folder: &Folder, group: &Group) -> (GroupRow, Findings) {
         applied: checkpoint.and_then(|checkpoint| checkpoint.applied).map(|(_, index)| index),
         messages: report.messages,
         queues,
-        keys: report.keys.map(KeysRow::from),
+        keys: report.keys.and_then(KeysRow::of),
         damages: findings.damages(),
         notes: findings.notes(),
     };

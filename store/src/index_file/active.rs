@@ -131,13 +131,13 @@ impl Active {
     }
 
     /// The file and the header that may be written when what the file has is durable.
-    pub(super) fn to_sync(&mut self) -> Result<(Arc<dyn IoFile>, Header)> {
+    pub(super) fn begin_sync(&mut self) -> Result<(Arc<dyn IoFile>, Header)> {
         self.write_out()?;
         Ok((Arc::clone(&self.file), self.header))
     }
 
     /// The file, its slots as they are written, and its header once it is complete.
-    pub(super) fn to_complete(&mut self, next_index: u64) -> Result<(Arc<dyn IoFile>, Vec<u8>, Header)> {
+    pub(super) fn begin_complete(&mut self, next_index: u64) -> Result<(Arc<dyn IoFile>, Vec<u8>, Header)> {
         self.write_out()?;
         self.header.next_index = next_index;
         let slots: Vec<u8> = self.slots.iter().flat_map(|slot| slot.to_be_bytes()).collect();

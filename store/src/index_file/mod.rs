@@ -202,7 +202,7 @@ impl KeyIndex {
                 return Ok(());
             };
             active.reached(next_index);
-            active.to_sync()?
+            active.begin_sync()?
         };
         file.sync_data()?;
         if std::mem::take(&mut feeding.names_unsynced) {
@@ -273,7 +273,8 @@ impl KeyIndex {
     /// Writes slots and checksum of the active file, durable when it returns, so that a later file never stands behind one that
     /// is not complete. `next_index` is the first log entry that is not in it.
     fn complete_active(&self, feeding: &mut Feeding, next_index: u64) -> Result<()> {
-        let prepared = self.shared.write().active.as_mut().map(|active| active.to_complete(next_index)).transpose()?;
+        let prepared =
+            self.shared.write().active.as_mut().map(|active| active.begin_complete(next_index)).transpose()?;
         let Some((file, slots, header)) = prepared else { return Ok(()) };
         file.write_all_at(&slots, Header::slot_at(0))?;
         file.sync_data()?;

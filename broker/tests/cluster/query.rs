@@ -90,7 +90,7 @@ async fn messages_are_found_by_the_time_at_which_they_were_stored() {
     assert_eq!(some.messages.len(), times.iter().filter(|time| within(time)).count());
     assert!(some.messages.iter().all(|message| within(&message.stored_at_ms)));
     let keyed = query(&cluster, through, QueryRequest { from_ms, to_ms, ..by_key("Aa") }).await;
-    let is_keyed = |n: usize| within(&times[n]) && n % 2 == 0;
+    let is_keyed = |n: usize| within(&times[n]) && n.is_multiple_of(2);
     assert_eq!(ids(&keyed), expected(0, COUNT, is_keyed));
     let first = QueryRequest { from_ms, count_max: 4, ..request(TOPIC, "orders", None) };
     let first = query(&cluster, through, first).await;

@@ -18,7 +18,9 @@ impl Drivers {
         tasks.spawn(Arc::clone(replica).sync_config());
         tasks.spawn(Arc::clone(replica).retain());
         tasks.spawn(Arc::clone(replica).release_log());
-        tasks.spawn(Arc::clone(replica).index_keys());
+        if replica.keys.is_some() {
+            tasks.spawn(Arc::clone(replica).index_keys());
+        }
         tasks.spawn(replica.succession().run());
         Drivers { _tasks: tasks }
     }

@@ -23,9 +23,6 @@ const TRY_AGAIN: Duration = Duration::from_secs(10);
 impl Replica {
     /// Keeps the index; runs until the group closes.
     pub(super) async fn index_keys(self: Arc<Self>) {
-        if self.keys.is_none() {
-            return;
-        }
         let pause = Duration::from_millis(self.limits.key_index_check_ms);
         let sync_every = Duration::from_millis(self.limits.key_index_sync_ms);
         let mut synced = Instant::now();

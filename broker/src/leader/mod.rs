@@ -3,8 +3,9 @@
 //! Nothing here decides: plans are made from the applied state and proposed, apply checks their premises (law 3), and a
 //! plan that came too late is made again. All state of this folder is soft: it is dropped with the leadership.
 //!
-//! Files: `replica` the calls, `query` finding messages, `keys` what is needed for it, `pop`, `planner` and `attempts` taking messages, `wait` and `wait_table` long polls, `dead_letter` and
-//! `config_sync` the drivers, `digest` what replicas are compared by, `failure` why a call was not served, `replicas` all of this node's.
+//! Files: `replica` the calls, `query` finding messages, `keys` what is needed for it, `pop`, `planner` and `attempts` taking messages,
+//! `wait` and `wait_table` long polls, `dead_letter` and `config_sync` the drivers, `digest` what replicas are compared by, `failure` why
+//! a call was not served, `replicas` all of this node's.
 
 mod attempts;
 mod config_sync;

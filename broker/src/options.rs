@@ -55,6 +55,8 @@ pub struct BrokerOptions {
     /// Forget the oldest messages while the disk of a replica has less room than twice its reserve; else sends are refused
     /// when the reserve begins.
     pub purge_when_disk_short: bool,
+    /// Keep an index of keys and message ids, by which messages are found.
+    pub key_index: bool,
     /// What an acknowledgement means for this node's disk.
     pub durability: Durability,
     /// Create a topic at the first send to it.
@@ -101,6 +103,10 @@ pub struct BrokerLimits {
     pub checkpoint_entries: u64,
     /// ... or when something waited this long.
     pub checkpoint_interval_ms: u64,
+    /// How often the key index goes on with what was applied.
+    pub key_index_check_ms: u64,
+    /// How often it is made durable; what a crash takes is indexed again.
+    pub key_index_sync_ms: u64,
     /// How often a leader looks for what is to be forgotten.
     pub retention_check_ms: u64,
     /// Commands of this node that wait for, or travel to, one group's remote leader, in bytes.
@@ -129,6 +135,8 @@ impl Default for BrokerLimits {
             checkpoint_bytes: 16 * MIB,
             checkpoint_entries: 200_000,
             checkpoint_interval_ms: 5_000,
+            key_index_check_ms: 200,
+            key_index_sync_ms: 10_000,
             retention_check_ms: 10_000,
             forward_bytes_max: 32 * MIB,
             forward_request_bytes_max: 256 * KIB,

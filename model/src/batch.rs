@@ -112,6 +112,16 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// The log time in the first [`BATCH_HEADER_BYTES`] of a payload, without a look at the commands; `None` when they begin no
+    /// batch of this version.
+    #[must_use]
+    pub fn peek_now(head: &[u8]) -> Option<Timestamp> {
+        let head = head.first_chunk::<BATCH_HEADER_BYTES>()?;
+        let [magic, version, .., n0, n1, n2, n3, n4, n5, n6, n7] = *head;
+        (magic == BATCH_MAGIC && version == BATCH_VERSION)
+            .then(|| Timestamp(i64::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7])))
+    }
+
     /// Checks the whole structure, so that [`Batch::commands`] cannot fail.
     ///
     /// # Errors
@@ -191,6 +201,7 @@ mod tests {
             let payload = encode(now, &commands);
             let batch = Batch::decode(payload.clone()).unwrap();
             prop_assert_eq!(batch.now, Timestamp(now));
+            prop_assert_eq!(Batch::peek_now(&payload), Some(Timestamp(now)));
             prop_assert_eq!(batch.count() as usize, commands.len());
             let mut seen = Vec::new();
             for (at, command) in batch.commands() {

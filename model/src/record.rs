@@ -12,6 +12,7 @@
 //! ([`fill_positions`]). Bits 4 and 5 of `sys_flag` say whether a host is IPv6; they are the encoding's own business and
 //! not part of [`Record::sys_flag`].
 
+mod keys;
 pub mod property;
 mod view;
 
@@ -19,6 +20,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use std::net::{IpAddr, SocketAddr};
 use thiserror::Error;
 
+pub use keys::{KEYS_PER_MESSAGE_COUNT_MAX, key_hash};
 pub use view::RecordView;
 
 /// Magic number of version 1, for topics of up to [`TOPIC_BYTES_MAX_V1`] bytes.

@@ -55,6 +55,9 @@ pub(crate) enum Command {
     /// Consumer groups.
     #[command(subcommand, arg_required_else_help = true)]
     Group(commands::group::GroupCommand),
+    /// Messages that are stored.
+    #[command(subcommand, arg_required_else_help = true)]
+    Message(commands::message::MessageCommand),
     /// Raft groups.
     #[command(subcommand, arg_required_else_help = true)]
     Raft(commands::raft::RaftCommand),

@@ -4,7 +4,7 @@
 //! - [`frame`] and [`segment`]: how a Raft entry lies in a file, and which file it lies in.
 //! - [`commit_log`]: the log of one group: append, group commit, truncate, vote, purge, recovery.
 //! - [`data_dir`]: the folder of a node: lock, format version, whose it is.
-//! - [`consume_queue`] and [`state`]: what a group derives from its committed log.
+//! - [`consume_queue`], [`index_file`] and [`state`]: what a group derives from its committed log.
 //! - [`snapshots`]: the states that a replica keeps for others that start without the log before.
 //! - [`inspect`]: a look at all of these without changing them, for tools.
 //! - [`testing`]: an in-memory file system that loses power.
@@ -16,6 +16,7 @@ pub mod commit_log;
 pub mod consume_queue;
 pub mod data_dir;
 pub mod frame;
+pub mod index_file;
 pub mod inspect;
 pub mod io;
 pub mod segment;

@@ -32,7 +32,8 @@ fn damaged(findings: &Findings) -> Vec<PathBuf> {
 fn look_at_log(io: &FaultyIo) -> (GroupReport, Findings) {
     let mut findings = Findings::default();
     let io: Arc<dyn Io> = Arc::new(ReadOnlyIo::new(Arc::new(io.clone())));
-    let folder = GroupFolder { log: ROOT.into(), queues: None, snapshots: None, contents: Contents::Opaque };
+    let folder =
+        GroupFolder { log: ROOT.into(), queues: None, keys: None, snapshots: None, contents: Contents::Opaque };
     let report = verify(&io, &folder, None, &mut findings);
     (report, findings)
 }
@@ -65,6 +66,9 @@ fn a_good_group_is_good_and_stays_as_it_is() {
     let queues = report.queues.unwrap();
     assert_eq!((queues.queues, queues.units, queues.units_beyond), (2, 180, 0));
     assert_eq!(queues.records_without_unit, 20, "repeats are in the log and in no queue");
+    let keys = report.keys.unwrap();
+    assert_eq!((keys.entries, keys.next_index), (600, 68), "the id and two keys of each message");
+    assert!(keys.files >= 3, "{keys:?}");
     assert!(report.log.segments > 2 && report.log.vote.is_some() && report.log.committed == checkpoint.applied);
     assert_eq!(contents(), before);
 }
@@ -116,6 +120,34 @@ fn a_flipped_bit_in_each_kind_of_file_is_found_and_named() {
         disk.rot(&file, at, 0x04).unwrap();
     }
     assert!(look(&io, root, &checkpoint).1.list().is_empty());
+}
+
+#[test]
+fn a_flipped_bit_in_an_index_file_is_found_and_named() {
+    let root = Path::new(ROOT);
+    let (disk, io) = faulty();
+    let checkpoint = make(&io, root, 200);
+    let names = io.list(&root.join("keyindex")).unwrap();
+    for (name, last) in [(names.first(), false), (names.last(), true)] {
+        let file = root.join("keyindex").join(name.unwrap());
+        // Headers; hash, physical offset, seconds and chain of entries; and slots, which only complete files have.
+        let entries = 88 + 40 * 4 + 20;
+        for at in [4, 17, 50, 90, entries, entries + 11, entries + 35, entries + 59]
+            .into_iter()
+            .filter(|at| !last || *at != 90)
+        {
+            disk.rot(&file, at, 0x04).unwrap();
+            let (_, findings) = look(&io, root, &checkpoint);
+            let found = findings.list().iter().find(|finding| finding.file == file);
+            let found = found.unwrap_or_else(|| panic!("{} at {at}: {:?}", file.display(), findings.list()));
+            // The next start cannot do more about a header, nor less.
+            assert_eq!(found.severity == Severity::Note, last && at < 88, "{found} {at}");
+            disk.rot(&file, at, 0x04).unwrap();
+        }
+    }
+    assert!(look(&io, root, &checkpoint).1.list().is_empty());
+    io.remove_dir_all(&root.join("keyindex")).unwrap();
+    assert!(look(&io, root, &checkpoint).1.list().is_empty(), "an index that is not there is built by the next start");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! <data>/groups/<id>/placement      encoded BrokerGroupRecord, as the replica was placed
 //! <data>/groups/<id>/log/           CommitLog (store)
 //! <data>/groups/<id>/consumequeue/  ConsumeQueues, derived
+//! <data>/groups/<id>/keyindex/      IndexFiles, derived
 //! <data>/groups/<id>/state/         state store, derived
 //! <data>/groups/<id>/snapshots/     states behind entries that the log may be purged up to
 //! ```
@@ -19,6 +20,7 @@ use raftmq_model::meta::BrokerGroupRecord;
 use raftmq_model::retention::RetentionPolicy;
 use raftmq_raft::GroupOptions;
 use raftmq_store::consume_queue::ConsumeQueues;
+use raftmq_store::index_file::{KeyIndex, Layout};
 use raftmq_store::io::{read_file, replace_file};
 use raftmq_store::{CommitLog, CommitLogOptions, Snapshots};
 use std::io;
@@ -57,6 +59,7 @@ impl Broker {
         let log = self.log_options(&dir);
         let clock = Arc::new(LogClock::new(Arc::clone(&self.options.clock)));
         let (machine, view) = self.open_machine(group, &dir, &waits, &clock, log.clone()).await.map_err(disk)?;
+        let applied_at_open = view.applied();
         let options =
             GroupOptions { clock: Some(Arc::clone(&clock) as Arc<dyn Clock>), ..GroupOptions::new(group, log) };
         let raft = self.options.raft.open_group(options, Box::new(machine)).await?;
@@ -64,6 +67,8 @@ impl Broker {
             node: self.options.node,
             group: raft,
             view,
+            applied_at_open,
+            keys: self.options.key_index.then(|| Arc::new(self.key_index(&dir))),
             waits,
             clock,
             meta: Arc::clone(&self.options.meta),
@@ -115,6 +120,11 @@ impl Broker {
                 .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", dir.join("state").display())))
         };
         if threaded { tokio::task::spawn_blocking(open).await.map_err(io::Error::other)? } else { open() }
+    }
+
+    fn key_index(&self, dir: &Path) -> KeyIndex {
+        let layout = Layout::for_segments(self.options.segment_bytes_max);
+        KeyIndex::new(dir.join("keyindex"), Arc::clone(&self.options.io), layout)
     }
 
     fn log_options(&self, dir: &Path) -> CommitLogOptions {

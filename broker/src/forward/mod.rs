@@ -8,6 +8,7 @@ mod dead_letter;
 mod lag;
 mod pop;
 mod propose;
+mod query;
 mod wait;
 
 use crate::leader::{Replica, Replicas, failure};
@@ -95,6 +96,12 @@ impl Forward for ForwardService {
         let request = request.into_inner();
         let replica = self.replica(request.group_id);
         self.run(lag::answer(replica, request)).await
+    }
+
+    async fn query(&self, request: Request<api::QueryRequest>) -> Result<Response<api::QueryReply>, Status> {
+        let request = request.into_inner();
+        let replica = self.replica(request.group_id);
+        self.run(query::answer(replica, request)).await
     }
 
     async fn dead_letter(

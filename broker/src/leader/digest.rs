@@ -100,7 +100,8 @@ impl Replica {
         std::future::pending().await
     }
 
-    fn applied(&self) -> u64 {
+    /// Index of the last entry that is applied.
+    pub(super) fn applied(&self) -> u64 {
         self.group.status().applied.map_or(0, |(_, index)| index)
     }
 }

@@ -19,6 +19,9 @@ impl Drivers {
         tasks.spawn(Arc::clone(replica).keep_members());
         tasks.spawn(Arc::clone(replica).retain());
         tasks.spawn(Arc::clone(replica).release_log());
+        if replica.keys.is_some() {
+            tasks.spawn(Arc::clone(replica).index_keys());
+        }
         tasks.spawn(replica.succession().run());
         Drivers { _tasks: tasks }
     }

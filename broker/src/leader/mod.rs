@@ -3,8 +3,9 @@
 //! Nothing here decides: plans are made from the applied state and proposed, apply checks their premises (law 3), and a
 //! plan that came too late is made again. All state of this folder is soft: it is dropped with the leadership.
 //!
-//! Files: `replica` the calls, `pop`, `planner` and `attempts` taking messages, `wait` and `wait_table` long polls, `dead_letter` and
-//! `config_sync` the drivers, `members` who votes, `digest` what replicas are compared by, `failure` why a call was not served, `replicas` all of this node's.
+//! Files: `replica` the calls, `query` finding messages, `keys` what is needed for it, `pop`, `planner` and `attempts` taking messages,
+//! `wait` and `wait_table` long polls, `dead_letter` and `config_sync` the drivers, `members` who votes, `digest` what replicas are compared
+//! by, `failure` why a call was not served, `replicas` all of this node's.
 
 mod attempts;
 mod config_sync;
@@ -12,11 +13,13 @@ mod dead_letter;
 mod digest;
 mod drivers;
 mod failure;
+mod keys;
 mod lag;
 mod letter;
 mod members;
 mod planner;
 mod pop;
+mod query;
 mod replica;
 mod replicas;
 mod retention;
@@ -26,6 +29,7 @@ mod wait_table;
 pub use digest::{DIGEST_AHEAD_COUNT_MAX, DigestError, ReplicaDigest};
 pub(crate) use drivers::Drivers;
 pub(crate) use failure::failure;
+pub use query::{QUERIES_COUNT_MAX, QUERY_BYTES_MAX, QUERY_COUNT_MAX};
 pub use replica::Replica;
 pub(crate) use replica::ReplicaOptions;
 pub(crate) use replicas::Replicas;

@@ -3,6 +3,7 @@
 use super::attempts::Attempts;
 use super::failure::{failure, of_propose};
 use super::planner::Planner;
+use super::query::QUERIES_COUNT_MAX;
 use super::wait_table::WaitTable;
 use crate::machine::MachineView;
 use crate::meta_client::MetaClient;
@@ -18,11 +19,12 @@ use raftmq_model::retention::RetentionPolicy;
 use raftmq_proto::forward::{Failure, failure::Kind};
 use raftmq_raft::{Group, Leadership};
 use raftmq_store::consume_queue::QueueRange;
+use raftmq_store::index_file::{IndexStats, KeyIndex};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 /// What a replica is made of.
@@ -30,6 +32,10 @@ pub(crate) struct ReplicaOptions {
     pub(crate) node: NodeId,
     pub(crate) group: Group,
     pub(crate) view: Arc<MachineView>,
+    /// What the state had applied before Raft applied anything.
+    pub(crate) applied_at_open: u64,
+    /// The IndexFiles, if this node keeps any.
+    pub(crate) keys: Option<Arc<KeyIndex>>,
     pub(crate) waits: Arc<WaitTable>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) meta: Arc<MetaClient>,
@@ -45,6 +51,10 @@ pub struct Replica {
     pub(super) node: NodeId,
     pub(super) group: Group,
     pub(super) view: Arc<MachineView>,
+    pub(super) applied_at_open: u64,
+    pub(super) keys: Option<Arc<KeyIndex>>,
+    /// Permits of queries.
+    pub(super) queries: Arc<Semaphore>,
     pub(super) waits: Arc<WaitTable>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) meta: Arc<MetaClient>,
@@ -68,6 +78,9 @@ impl Replica {
             node: options.node,
             group: options.group,
             view: options.view,
+            applied_at_open: options.applied_at_open,
+            keys: options.keys,
+            queries: Arc::new(Semaphore::new(QUERIES_COUNT_MAX)),
             waits: options.waits,
             clock: options.clock,
             meta: options.meta,
@@ -140,6 +153,12 @@ impl Replica {
     /// When there is no such message here or it cannot be read.
     pub fn stored_record(&self, topic: TopicUid, queue: QueueId, offset: QueueOffset) -> io::Result<Bytes> {
         self.view.record(self.group.log(), topic, queue, offset, None).map(|(_, record)| record)
+    }
+
+    /// What the key index of this replica has; `None` when it keeps none.
+    #[must_use]
+    pub fn key_index(&self) -> Option<IndexStats> {
+        self.keys.as_ref().map(|keys| keys.stats())
     }
 
     /// The first ConsumeQueue that does not end where the state says, as a sentence; they never differ.

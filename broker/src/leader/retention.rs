@@ -3,7 +3,7 @@
 //! ```text
 //! leader, now and then:  RetentionPolicy::next ── Snapshot or Purge ──▶ log ──▶ apply on every replica
 //! every replica:         a durable checkpoint needs the log before the purge point no more
-//!                        ──▶ Raft takes the kept snapshot and purges ──▶ ConsumeQueue files and older snapshots go
+//!                        ──▶ Raft takes the kept snapshot and purges ──▶ ConsumeQueue files, IndexFiles, older snapshots go
 //! ```
 //! Until a file is gone it costs space and nothing else: readers begin at the state's first offsets.
 
@@ -14,6 +14,7 @@ use raftmq_model::ids::PhysicalOffset;
 use raftmq_model::retention::{Retained, RetentionStep};
 use raftmq_raft::CompactError;
 use raftmq_store::CommitLog;
+use raftmq_store::index_file::KeyIndex;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,7 +108,8 @@ impl Replica {
     async fn release_upto(self: &Arc<Self>, upto: u64) -> Result<(), ReleaseError> {
         self.group.purge_upto(upto).await?;
         let (view, log) = (Arc::clone(&self.view), self.group.log().clone());
-        let forget = move || forget_files(&view, &log);
+        let keys = self.keys.clone();
+        let forget = move || forget_files(&view, &log, keys.as_deref());
         if self.threaded {
             tokio::task::spawn_blocking(forget).await.map_err(io::Error::other)??
         } else {
@@ -118,15 +120,18 @@ impl Replica {
     }
 }
 
-/// Removes ConsumeQueue files whose messages are no longer in the log, and snapshots before the entry that it begins behind.
+/// Removes ConsumeQueue files and IndexFiles whose messages are no longer in the log, and snapshots before the entry that it begins behind.
 /// What a later purge point has given up already stays until the log goes there: a restart may need it.
-pub(crate) fn forget_files(view: &MachineView, log: &CommitLog) -> io::Result<()> {
+pub(crate) fn forget_files(view: &MachineView, log: &CommitLog, keys: Option<&KeyIndex>) -> io::Result<()> {
     let Some((_, purged)) = log.purged() else { return Ok(()) };
     let begin = log.end_offset(purged).unwrap_or(PhysicalOffset(0));
     let queues: Vec<_> = view.state().queues().map(|(topic, queue, _)| (topic, queue)).collect();
     for (topic, queue) in queues {
         let first = view.queues().lower_bound(topic, queue, begin)?;
         view.queues().forget_before(topic, queue, first)?;
+    }
+    if let Some(keys) = keys {
+        keys.forget_before(begin)?;
     }
     view.snapshots().retain(|snapshot| snapshot >= purged)
 }

@@ -1,8 +1,8 @@
 //! Law 4 and 8 above the log: the power goes at every single operation of a machine that applies, makes checkpoints, keeps
 //! snapshots, installs one and lets go of what was purged. Whatever of the unsynced bytes and names survives, a restart ends
-//! with the state and the ConsumeQueues of a replay that was never interrupted.
+//! with the state, the ConsumeQueues and the key index of a replay that was never interrupted.
 
-use super::tests::{NoClock, TOPIC, ack, append, pop, setup};
+use super::tests::{KEYS, NoClock, TOPIC, ack, append, pop, setup};
 use super::*;
 use crate::log_clock::LogClock;
 use crate::machine::checkpoint::CheckpointBounds;
@@ -11,6 +11,7 @@ use raftmq_model::batch::BatchWriter;
 use raftmq_model::ids::{GroupId, PhysicalOffset, QueueId, QueueOffset, Timestamp};
 use raftmq_raft::Machine;
 use raftmq_store::consume_queue::{ConsumeQueues, Layout};
+use raftmq_store::index_file::{self, KeyIndex};
 use raftmq_store::state::{MemoryState, StateStore, WriteBatch};
 use raftmq_store::{CommitLog, CommitLogOptions, FaultyIo, Io, NewEntry, OpenMode, Snapshots, StoredEntry};
 use std::path::Path;
@@ -19,6 +20,12 @@ use std::time::Duration;
 const GROUP: GroupId = GroupId(1);
 const ENTRIES: u64 = 200;
 const RUN_ENTRIES: usize = 3;
+/// The key index goes on every so many runs, and is synced every so many times.
+const INDEX_EVERY: usize = 8;
+const INDEX_SYNC_EVERY: usize = 2;
+/// Small enough for many files.
+const INDEX: index_file::Layout =
+    index_file::Layout { slots_count: 5, entries_count_max: 30, segment_bytes: 4096, tail_bytes_max: 200 };
 /// An entry in twenty asks for a snapshot, another one purges up to it; the stored-once window reaches further back, so that
 /// the log can follow only later, when the next purge is decided already.
 const SNAPSHOT_EVERY: u64 = 20;
@@ -96,6 +103,8 @@ struct Rig {
 struct End {
     digest: u64,
     units: Vec<(u64, Vec<PhysicalOffset>)>,
+    /// By key, where in the log its records lie.
+    keys: Vec<Vec<PhysicalOffset>>,
     /// Its digest: how the stored-once window is cut into chunks is each replica's own business.
     snapshot: Option<u64>,
 }
@@ -171,20 +180,31 @@ impl Rig {
     fn run(&self, entries: &[StoredEntry], upto: u64) -> io::Result<End> {
         let (mut machine, view) = self.open()?;
         let applied = applied(&mut machine)?;
-        let mut run = 0;
+        let keys = KeyIndex::new("/group/keyindex", Arc::new(self.io.clone()), INDEX);
+        keys.restore(applied, self.open_log()?.end_offset(applied).unwrap_or_default())?;
+        let (mut run, mut runs) = (0, 0);
         for entry in entries.iter().filter(|entry| entry.index > applied && entry.index <= upto) {
             machine.apply(entry)?;
             run += 1;
             if run == RUN_ENTRIES || machine.ends_run() || entry.index == upto {
                 machine.apply_end(raftmq_raft::internals::bookkeeping(entry.term, entry.index))?;
                 run = 0;
-                self.release(&view)?;
+                runs += 1;
+                if runs % INDEX_EVERY == 0 || entry.index == upto {
+                    assert!(keys.follow(&self.open_log()?, entry.index, usize::MAX)?.up_to_date);
+                }
+                if runs % (INDEX_EVERY * INDEX_SYNC_EVERY) == 0 {
+                    keys.sync()?;
+                }
+                self.release(&view, &keys)?;
             }
         }
-        self.end(&mut machine, &view)
+        // After a restart behind the last entry, too.
+        keys.follow(&self.open_log()?, upto, usize::MAX)?;
+        self.end(&mut machine, &view, &keys)
     }
 
-    fn release(&self, view: &MachineView) -> io::Result<()> {
+    fn release(&self, view: &MachineView, keys: &KeyIndex) -> io::Result<()> {
         let released = *view.released().borrow();
         if released == 0 {
             return Ok(());
@@ -195,10 +215,10 @@ impl Rig {
             assert!(view.snapshots().read(released)?.is_some(), "the snapshot of a released purge point is kept");
             purge(&log, released)?;
         }
-        crate::leader::forget_files(view, &log)
+        crate::leader::forget_files(view, &log, Some(keys))
     }
 
-    fn end(&self, machine: &mut BrokerMachine, view: &MachineView) -> io::Result<End> {
+    fn end(&self, machine: &mut BrokerMachine, view: &MachineView, keys: &KeyIndex) -> io::Result<End> {
         let state = view.state();
         let mut units = Vec::new();
         for queue in [QueueId(0), QueueId(1)] {
@@ -208,16 +228,30 @@ impl Rig {
             units.push((min.0, read.iter().map(|unit| unit.physical).collect()));
         }
         let (digest, purged) = (state.digest(), state.purged().index);
+        let keys = found(keys, self.open_log()?.end_offset(purged).unwrap_or_default())?;
         drop(state);
         let kept = if purged == 0 { None } else { machine.kept_snapshot(purged)? };
         let snapshot = kept.map(|kept| snapshot::load(GROUP, RULES, kept.data).map(|(state, _)| state.digest()));
-        Ok(End { digest, units, snapshot: snapshot.transpose()? })
+        Ok(End { digest, units, keys, snapshot: snapshot.transpose()? })
     }
 
     fn crash(&self, seed: u64) {
         self.io.restart(seed);
         self.memory.crash();
     }
+}
+
+/// What an index finds from `begin` on: by key, where the records lie.
+fn found(keys: &KeyIndex, begin: PhysicalOffset) -> io::Result<Vec<Vec<PhysicalOffset>>> {
+    let of_key = |key: &str| {
+        let mut search = keys.search("orders", key, Timestamp(0), Timestamp(i64::MAX));
+        let mut found = Vec::new();
+        while let Some(batch) = search.next_batch()? {
+            found.extend(batch.into_iter().map(|candidate| candidate.physical).filter(|at| *at >= begin));
+        }
+        Ok(found)
+    };
+    KEYS.into_iter().chain(["id-395"]).map(of_key).collect()
 }
 
 fn purge(log: &CommitLog, upto: u64) -> io::Result<()> {
@@ -249,6 +283,9 @@ fn a_power_cut_at_every_operation_of_a_machine_changes_nothing_in_the_end() {
         rig.log().purged()
     );
     assert!(rig.open_queues_begin_late(), "ConsumeQueue files went");
+    let files = rig.io.list(Path::new("/group/keyindex")).unwrap();
+    assert!(files.len() > 2 && files[0].as_str() > "00000000000000004096", "index files came and went: {files:?}");
+    assert!(expected.keys.iter().all(|found| !found.is_empty()), "{:?}", expected.keys);
     assert_eq!(rig.open().unwrap().1.snapshots().indexes().unwrap(), [140, 160, 180, 200], "and snapshots");
     assert!(operations > 300, "{operations}");
     for cut in 1..=operations {

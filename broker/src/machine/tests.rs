@@ -10,6 +10,7 @@ use raftmq_model::batch::BatchWriter;
 use raftmq_model::command::{Ack, Append, AppendEntry, AppendOutcome, HandleKey, Pop};
 use raftmq_model::config::{ConsumerGroupConfig, TopicConfig};
 use raftmq_model::ids::{GroupId, PhysicalOffset, QueueId, QueueOffset, Timestamp};
+use raftmq_model::record::{Record, property};
 use raftmq_store::consume_queue::ConsumeQueues;
 use raftmq_store::state::MemoryState;
 use raftmq_store::{CommitLog, CommitLogOptions, NewEntry, RealIo, Snapshots};
@@ -57,11 +58,37 @@ pub(super) fn append(i: u64) -> Command {
         queue: QueueId((i % 2) as u32),
         tags_code: 0,
         message_id: Bytes::from(format!("id-{id}")),
-        record: Bytes::from(vec![i as u8; 50 + i as usize % 100]),
+        record: record(i, id),
         record_at: 0,
     };
     Command::Append(Append { entries: vec![entry] })
 }
+
+/// With keys that other messages have, too.
+fn record(i: u64, id: u64) -> Bytes {
+    let host = "10.0.0.1:9".parse().unwrap();
+    let record = Record {
+        topic: "orders".to_owned(),
+        queue_id: (i % 2) as u32,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp: 1,
+        born_host: host,
+        store_timestamp: 2,
+        store_host: host,
+        reconsume_times: 0,
+        prepared_transaction_offset: 0,
+        body: Bytes::from(vec![i as u8; i as usize % 100]),
+        properties: vec![
+            (property::UNIQ_KEY.to_owned(), format!("id-{id}")),
+            (property::KEYS.to_owned(), format!("{} {}", KEYS[i as usize % 3], KEYS[3 + i as usize % 2])),
+        ],
+    };
+    record.encode().unwrap()
+}
+
+/// What messages are found by.
+pub(super) const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 /// Some are stale: that must be the same everywhere, too.
 pub(super) fn pop(i: u64) -> Command {

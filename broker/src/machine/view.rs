@@ -63,7 +63,7 @@ impl MachineView {
     }
 
     /// Index of the last entry in the state, for who holds its lock.
-    pub(super) fn applied(&self) -> u64 {
+    pub(crate) fn applied(&self) -> u64 {
         self.applied.load(Ordering::Relaxed)
     }
 

@@ -207,6 +207,28 @@ impl Router {
         .await
     }
 
+    /// The messages of a topic with a key or an id, or of a span of time, that `group` stores; see [`forward::QueryReply`] for their
+    /// order and whether there are more. Fills in `group_id`.
+    ///
+    /// # Errors
+    /// See [`RouteError`].
+    pub async fn query(
+        &self,
+        group: GroupId,
+        mut request: forward::QueryRequest,
+        deadline: Instant,
+    ) -> Result<forward::QueryReply, RouteError> {
+        request.group_id = group.0;
+        let request = &request;
+        retry::run(&self.inner.leaders, group, deadline, |target| async move {
+            match target {
+                Target::Local(replica) => replica.query(request.clone()).await.map_err(Miss::from),
+                Target::Remote(node) => remote::query(&self.inner.channels, node, request.clone(), deadline).await,
+            }
+        })
+        .await
+    }
+
     /// Moves the message that `handle` names to the dead-letter topic of its consumer group, in one step. Idempotent.
     ///
     /// # Errors

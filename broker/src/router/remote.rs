@@ -60,6 +60,18 @@ pub(super) async fn lag(
     Ok(reply.queues)
 }
 
+pub(super) async fn query(
+    channels: &PeerChannels,
+    node: NodeId,
+    request: forward::QueryRequest,
+    deadline: Instant,
+) -> Result<forward::QueryReply, Miss> {
+    let mut client = channels.client(node);
+    let mut reply = bounded(deadline, client.query(request)).await?;
+    settle(reply.failure.take())?;
+    Ok(reply)
+}
+
 pub(super) async fn dead_letter(
     channels: &PeerChannels,
     node: NodeId,

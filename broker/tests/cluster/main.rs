@@ -6,6 +6,7 @@ mod digest;
 mod edge;
 mod failover;
 mod full_disk;
+mod query;
 mod redelivery;
 mod retention;
 mod routing;

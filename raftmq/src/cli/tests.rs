@@ -31,6 +31,9 @@ fn every_documented_line_parses() {
         "raftmq group describe billing",
         "raftmq group lag billing",
         "raftmq group delete billing",
+        "raftmq message query --topic orders --key order-17 --from 2026-05-01T08:30:00Z --max 5 --body",
+        "raftmq message query --topic orders --id 01AB -o json",
+        "raftmq message query --topic orders --from 1767225600000 --to 1767225660000",
         "raftmq raft transfer broker-1 --to 2",
         "raftmq store verify node-1/data -o json",
         "raftmq store dump node-1/data --group broker-1 --from 5 --to 9 --limit 2 --body",
@@ -60,4 +63,6 @@ fn endpoints_are_separated_by_commas() {
 fn an_unknown_command_is_refused() {
     assert!(Cli::try_parse_from(["raftmq", "explode"]).is_err());
     assert!(Cli::try_parse_from(["raftmq", "topic", "create"]).is_err());
+    let query = |line: &str| Cli::try_parse_from(format!("raftmq message query --topic t {line}").split_whitespace());
+    assert!(query("").is_err() && query("--key k --id i").is_err() && query("--from noon").is_err());
 }

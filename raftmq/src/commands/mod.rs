@@ -5,6 +5,7 @@ pub(crate) mod cluster;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod group;
+pub(crate) mod message;
 pub(crate) mod playground;
 pub(crate) mod raft;
 pub(crate) mod replica;
@@ -27,6 +28,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Cluster(command) => block_on(cluster::run(&global, command)),
         Command::Topic(command) => block_on(topic::run(&global, command)),
         Command::Group(command) => block_on(group::run(&global, command)),
+        Command::Message(command) => block_on(message::run(&global, command)),
         Command::Raft(command) => block_on(raft::run(&global, command)),
         Command::Replica(command) => block_on(replica::run(&global, command)),
         Command::Playground(args) => block_on(playground::run(&global, args)),

@@ -128,6 +128,7 @@ fn broker_options(
         retention_ms: config.retention_ms,
         retention_bytes_max: config.retention_bytes_max,
         purge_when_disk_short: config.purge_when_disk_short,
+        key_index: config.key_index,
         durability: config.durability.into(),
         auto_create_topics: config.auto_create_topics,
         auto_create_consumer_groups: config.auto_create_consumer_groups,

@@ -37,9 +37,10 @@ async fn connect(address: &str) -> Result<MessagingServiceClient<Channel>, Strin
     endpoint.connect().await.map(MessagingServiceClient::new).map_err(|error| error.to_string())
 }
 
-async fn send_one(address: &str, topic: &str, id: &str, body: Vec<u8>) -> Result<(), String> {
+async fn send_one(address: &str, topic: &str, id: &str, keys: &[String], body: Vec<u8>) -> Result<(), String> {
     let properties = SystemProperties {
         message_id: id.into(),
+        keys: keys.to_vec(),
         message_type: MessageType::Normal as i32,
         body_encoding: Encoding::Identity as i32,
         born_host: "test".into(),
@@ -75,16 +76,26 @@ pub(crate) async fn send_bodies(
     sent: &mut Sent,
 ) {
     for _ in 0..count {
-        let id = format!("01{}", uuid::Uuid::new_v4().simple().to_string().to_uppercase());
-        let deadline = Instant::now() + SOON;
-        for address in addresses.iter().cycle() {
-            match send_one(address, topic, &id, body(&id)).await {
-                Ok(()) => break,
-                Err(error) => assert!(Instant::now() < deadline, "not sent through {address}: {error}"),
-            }
-        }
-        sent.ids.insert(id);
+        sent.ids.insert(send_keyed(addresses, topic, &[], &body).await);
     }
+}
+
+/// Sends one message with these keys, as [`send`] does; its id.
+pub(crate) async fn send_keyed(
+    addresses: &[String],
+    topic: &str,
+    keys: &[String],
+    body: impl Fn(&str) -> Vec<u8>,
+) -> String {
+    let id = format!("01{}", uuid::Uuid::new_v4().simple().to_string().to_uppercase());
+    let deadline = Instant::now() + SOON;
+    for address in addresses.iter().cycle() {
+        match send_one(address, topic, &id, keys, body(&id)).await {
+            Ok(()) => break,
+            Err(error) => assert!(Instant::now() < deadline, "not sent through {address}: {error}"),
+        }
+    }
+    id
 }
 
 /// Receives and acks until `count` different messages came, through the addresses in turn.

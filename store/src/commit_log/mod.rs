@@ -289,6 +289,12 @@ impl CommitLog {
         self.0.shared.record(at.0, len)
     }
 
+    /// Where the payload of the entry begins that lies at `at`; `None` when the log holds none there.
+    #[must_use]
+    pub fn payload_around(&self, at: PhysicalOffset) -> Option<PhysicalOffset> {
+        self.0.shared.payload_around(at.0).map(PhysicalOffset)
+    }
+
     /// The last entry; the purged one when nothing comes after it.
     #[must_use]
     pub fn last(&self) -> Option<EntryId> {

@@ -105,6 +105,13 @@ impl Shared {
         Ok(intact.then(|| frame.slice(HEADER_BYTES..)))
     }
 
+    pub(super) fn payload_around(&self, at: u64) -> Option<u64> {
+        let state = self.state.lock();
+        let place = state.index.get(state.index.first_at(at.saturating_add(1)).checked_sub(1)?)?;
+        let payload = place.payload_offset();
+        (payload..payload + u64::from(place.payload_bytes)).contains(&at).then_some(payload)
+    }
+
     pub(super) fn record(&self, at: u64, len: u32) -> Result<Bytes> {
         let nowhere = || Error::new(ErrorKind::NotFound, format!("no entry holds {len} bytes at offset {at}"));
         let (place, base, source) = {

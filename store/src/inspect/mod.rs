@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `read_only` | the file system in which nothing can be changed |
 //! | `log`, `log_files` | a walk over a log that goes on behind damage |
-//! | `queues` | ConsumeQueues against the log |
+//! | `queues`, `keys` | ConsumeQueues and IndexFiles against the log |
 //! | `verify`, `stats` | what a whole group is checked for; counts and a digest |
 //! | `messages`, `finding` | what a payload holds; what is wrong and where |
 //!
@@ -13,6 +13,7 @@
 //! it. One thread; memory does not grow with the log.
 
 mod finding;
+mod keys;
 mod log;
 mod log_files;
 mod messages;
@@ -22,6 +23,7 @@ mod stats;
 mod verify;
 
 pub use finding::{FINDINGS_COUNT_MAX, Finding, Findings, Severity};
+pub use keys::{KeysCheck, KeysReport, key_stats};
 pub use log::{Gap, LogWalk, WalkedEntry};
 pub use log_files::LogFacts;
 pub use messages::{Commands, Contents, commands, position};

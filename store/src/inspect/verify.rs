@@ -1,6 +1,7 @@
-//! Everything about one group that can be checked without a node: its log, and its ConsumeQueues against it.
+//! Everything about one group that can be checked without a node: its log, and its ConsumeQueues and IndexFiles against it.
 
 use super::finding::Findings;
+use super::keys::{KeysCheck, KeysReport};
 use super::log::{LogWalk, WalkedEntry};
 use super::log_files::LogFacts;
 use super::messages::{self, Contents};
@@ -22,6 +23,8 @@ pub struct GroupFolder {
     pub log: PathBuf,
     /// Its ConsumeQueues, if it is a broker group.
     pub queues: Option<PathBuf>,
+    /// Its IndexFiles, if it is a broker group.
+    pub keys: Option<PathBuf>,
     /// Its snapshots, if it is a broker group.
     pub snapshots: Option<PathBuf>,
     /// What its entries hold.
@@ -52,6 +55,8 @@ pub struct GroupReport {
     pub messages: u64,
     /// The ConsumeQueues.
     pub queues: Option<QueuesReport>,
+    /// The IndexFiles.
+    pub keys: Option<KeysReport>,
 }
 
 /// Reads a whole group and adds what is wrong to `findings`. Without a checkpoint the queues cannot be judged and are
@@ -66,7 +71,9 @@ pub fn verify(
         return GroupReport::default();
     };
     let report = GroupReport { log: walk.facts().clone(), ..GroupReport::default() };
-    let queues = begin_queues(io, group, checkpoint, PhysicalOffset(walk.facts().start), findings);
+    let start = PhysicalOffset(walk.facts().start);
+    let queues = begin_queues(io, group, checkpoint, start, findings);
+    let keys = group.keys.as_ref().map(|dir| KeysCheck::begin(Arc::clone(io), dir, start, findings));
     if let Some(dir) = &group.snapshots {
         verify_snapshots(&Snapshots::new(dir, Arc::clone(io)), walk.facts().purged, findings);
     }
@@ -74,7 +81,7 @@ pub fn verify(
     if let Some((_, applied)) = applied {
         walk.known_durable(applied);
     }
-    let mut verification = Verification { contents: group.contents, applied, queues, gaps_seen: 0, report };
+    let mut verification = Verification { contents: group.contents, applied, queues, keys, gaps_seen: 0, report };
     while let Some(walked) = walk.next(findings) {
         verification.pass_gaps(&walk, findings);
         verification.entry(&walked, findings);
@@ -87,6 +94,7 @@ struct Verification {
     contents: Contents,
     applied: Option<EntryId>,
     queues: Option<QueuesCheck>,
+    keys: Option<KeysCheck>,
     gaps_seen: usize,
     report: GroupReport,
 }
@@ -118,6 +126,9 @@ impl Verification {
         }
         if entry.kind != EntryKind::Batch {
             return;
+        }
+        if let Some(keys) = self.keys.as_mut().filter(|_| !walked.purged) {
+            keys.entry(entry, findings);
         }
         let outcome = match self.contents {
             Contents::Opaque => Ok(()),
@@ -175,6 +186,7 @@ impl Verification {
             findings.damage(file, at, format!("the log ends {last}, the state has applied entry {applied}"));
         }
         self.report.queues = self.queues.map(|queues| queues.finish(walk.gaps(), findings));
+        self.report.keys = self.keys.map(|keys| keys.finish(walk.gaps(), findings));
         self.report
     }
 }

@@ -12,6 +12,7 @@ use raftmq_model::ids::{GroupId, Position, QueueId, Timestamp, TopicUid};
 use raftmq_model::machine::{Changes, GroupState};
 use raftmq_model::record::Record;
 use raftmq_store::consume_queue::ConsumeQueues;
+use raftmq_store::index_file::{KeyIndex, Layout};
 use raftmq_store::inspect::{Checkpoint, Contents, Findings, GroupFolder, GroupReport, ReadOnlyIo, verify};
 use raftmq_store::{CommitLog, CommitLogOptions, EntryKind, Io, NewEntry};
 
@@ -19,8 +20,8 @@ pub const SEGMENT: u64 = 16384;
 pub const TOPIC: TopicUid = TopicUid(7);
 
 pub fn folder(root: &Path) -> GroupFolder {
-    let (queues, snapshots) = (Some(root.join("consumequeue")), Some(root.join("snapshots")));
-    GroupFolder { log: root.join("log"), queues, snapshots, contents: Contents::Messages }
+    let [queues, keys, snapshots] = ["consumequeue", "keyindex", "snapshots"].map(|name| Some(root.join(name)));
+    GroupFolder { log: root.join("log"), queues, keys, snapshots, contents: Contents::Messages }
 }
 
 fn append(number: u64) -> Command {
@@ -38,7 +39,11 @@ fn append(number: u64) -> Command {
         reconsume_times: 0,
         prepared_transaction_offset: 0,
         body: vec![number as u8; 50 + number as usize % 300].into(),
-        properties: vec![("TAGS".into(), tag.into())],
+        properties: vec![
+            ("TAGS".into(), tag.into()),
+            ("UNIQ_KEY".into(), format!("id-{number}")),
+            ("KEYS".into(), format!("order-{} customer-{}", number, number % 7)),
+        ],
     };
     Command::Append(Append {
         entries: vec![AppendEntry {
@@ -94,7 +99,18 @@ pub fn make(io: &Arc<dyn Io>, root: &Path, count: u64) -> Checkpoint {
     let queues = ConsumeQueues::open(root.join("consumequeue"), Arc::clone(io)).unwrap();
     let state = apply(&log, &queues);
     queues.sync().unwrap();
+    index(&log, root, io);
     Checkpoint { applied: log.last(), queues: state.queues().collect() }
+}
+
+/// Indexes the whole log.
+fn index(log: &CommitLog, root: &Path, io: &Arc<dyn Io>) {
+    let layout = Layout { slots_count: 40, entries_count_max: 160, ..Layout::for_segments(SEGMENT) };
+    let keys = KeyIndex::new(root.join("keyindex"), Arc::clone(io), layout);
+    let (_, last) = log.last().unwrap();
+    keys.restore(last, log.end_offset(last).unwrap()).unwrap();
+    assert!(keys.follow(log, last, usize::MAX).unwrap().up_to_date);
+    keys.sync().unwrap();
 }
 
 fn apply(log: &CommitLog, queues: &ConsumeQueues) -> GroupState {

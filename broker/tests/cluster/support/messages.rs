@@ -17,10 +17,18 @@ pub(crate) fn append(message_id: &str, tag: &str, queue: u32) -> Bytes {
 
 /// As [`append`] with `pad_bytes` more in the body.
 pub(crate) fn append_of(message_id: &str, tag: &str, queue: u32, pad_bytes: usize) -> Bytes {
+    append_with(message_id, tag, queue, pad_bytes, "")
+}
+
+/// As [`append_of`] with keys.
+pub(crate) fn append_with(message_id: &str, tag: &str, queue: u32, pad_bytes: usize, keys: &str) -> Bytes {
     let host = "127.0.0.1:80".parse().unwrap();
     let mut properties = vec![(property::UNIQ_KEY.to_owned(), message_id.to_owned())];
     if !tag.is_empty() {
         properties.push((property::TAGS.to_owned(), tag.to_owned()));
+    }
+    if !keys.is_empty() {
+        properties.push((property::KEYS.to_owned(), keys.to_owned()));
     }
     let record = Record {
         topic: "orders".to_owned(),

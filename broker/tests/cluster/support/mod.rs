@@ -4,7 +4,7 @@ mod messages;
 mod meta;
 mod node;
 
-pub(crate) use messages::{acks, append, append_of, handle_of, message_id_of, messages_of, pop_request};
+pub(crate) use messages::{acks, append, append_of, append_with, handle_of, message_id_of, messages_of, pop_request};
 pub(crate) use node::{Cluster, Shape};
 
 use raftmq_model::ids::{ConsumerGroupUid, GroupId, TopicUid};

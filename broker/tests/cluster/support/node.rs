@@ -170,6 +170,7 @@ impl Cluster {
             retention_ms: 0,
             retention_bytes_max: self.shape.retention_bytes_max,
             purge_when_disk_short: true,
+            key_index: true,
             durability: Durability::Fsync,
             auto_create_topics: false,
             auto_create_consumer_groups: false,
@@ -180,6 +181,8 @@ impl Cluster {
                 zero_ahead_bytes: 1 << 20,
                 write_bytes_max: self.shape.segment_bytes_max.min(16 << 20),
                 retention_check_ms: 50,
+                key_index_check_ms: 20,
+                key_index_sync_ms: 100,
                 disk_check_ms: 10,
                 checkpoint_interval_ms: self.shape.checkpoint_interval_ms,
                 ..BrokerLimits::default()
@@ -212,6 +215,11 @@ impl Cluster {
     pub(crate) async fn knows_full(&self, id: NodeId, full: &[NodeId]) {
         let full = full.iter().copied().collect();
         self.nodes[&id].raft.peers_full().wait_for(|known| *known == full).await.unwrap();
+    }
+
+    /// The folder of a node's data.
+    pub(crate) fn folder(&self, id: NodeId) -> std::path::PathBuf {
+        self.dir.path().join(id.to_string())
     }
 
     /// The nodes that run.

@@ -108,7 +108,8 @@ fn list_groups(io: &dyn Io, path: &Path) -> std::io::Result<Vec<Group>> {
     let mut groups = Vec::new();
     let meta = path.join("meta");
     if io.exists(&meta)? {
-        let folder = GroupFolder { log: meta.clone(), queues: None, snapshots: None, contents: Contents::Batches };
+        let folder =
+            GroupFolder { log: meta.clone(), queues: None, keys: None, snapshots: None, contents: Contents::Batches };
         groups.push(Group { id: GroupId::META, name: "namesrv".into(), folder, dir: meta });
     }
     let brokers = path.join("groups");
@@ -123,14 +124,15 @@ fn list_groups(io: &dyn Io, path: &Path) -> std::io::Result<Vec<Group>> {
 
 impl Group {
     fn broker(id: GroupId, dir: PathBuf) -> Group {
-        let (queues, snapshots) = (Some(dir.join("consumequeue")), Some(dir.join("snapshots")));
-        let folder = GroupFolder { log: dir.join("log"), queues, snapshots, contents: Contents::Messages };
+        let [queues, keys, snapshots] = ["consumequeue", "keyindex", "snapshots"].map(|name| Some(dir.join(name)));
+        let folder = GroupFolder { log: dir.join("log"), queues, keys, snapshots, contents: Contents::Messages };
         Group { id, name: format!("broker-{id}"), folder, dir }
     }
 
-    /// Folders of what is made from the log: the state, the ConsumeQueues.
+    /// Folders of what is made from the log: the state, the ConsumeQueues, the IndexFiles.
     pub(super) fn derived(&self) -> Vec<PathBuf> {
-        [Some(self.dir.join("state")), self.folder.queues.clone()].into_iter().flatten().collect()
+        let derived = [Some(self.dir.join("state")), self.folder.queues.clone(), self.folder.keys.clone()];
+        derived.into_iter().flatten().collect()
     }
 
     /// What the group's state says, read as a whole. `None` while there is no state, or when it is damaged.

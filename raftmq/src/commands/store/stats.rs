@@ -2,13 +2,14 @@
 
 use super::FolderArgs;
 use super::folder::{Folder, Group};
+use super::verify::KeysRow;
 use crate::cli::{Global, Output};
 use crate::exit::Failure;
 use crate::output::{self, Table};
 use clap::Args;
 use raftmq_model::ids::TopicUid;
 use raftmq_store::consume_queue::QueueRange;
-use raftmq_store::inspect::{Finding, Findings, LogStats, LogWalk, Severity, open_queues};
+use raftmq_store::inspect::{Finding, Findings, LogStats, LogWalk, Severity, key_stats, open_queues};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,6 +50,9 @@ struct GroupStats {
     commands: BTreeMap<&'static str, u64>,
     terms: Vec<Term>,
     topics: Vec<Topic>,
+    /// The IndexFiles; none in a folder without them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keys: Option<KeysRow>,
     /// Over the entries `first..=last`.
     digest: String,
     /// What of it is damaged; see `verify`.
@@ -135,6 +139,7 @@ fn count(folder: &Folder, group: &Group, args: &StatsArgs, findings: &mut Findin
         bytes: stats.bytes,
         digest: format!("{:016x}", stats.digest()),
         topics: topics(&stats, &ranges),
+        keys: group.folder.keys.as_ref().and_then(|dir| KeysRow::of(key_stats(&folder.io, dir, findings))),
         terms: stats.terms.iter().map(|run| Term { term: run.term, first: run.first, last: run.last }).collect(),
         kinds: stats.kinds,
         commands: stats.commands,
@@ -182,6 +187,7 @@ fn summary(group: &GroupStats) -> String {
         ("committed", format!("{} at least", number(group.committed))),
         ("applied", number(group.applied)),
         ("log", format!("{} bytes in {} segments of {}", group.bytes, group.segments, group.segment_bytes)),
+        ("keys", group.keys.as_ref().map(KeysRow::text).unwrap_or_default()),
         ("commands", counts(&group.commands)),
         ("digest", format!("{} over the entries {first} to {last}", group.digest)),
     ];

@@ -6,7 +6,7 @@ use crate::cli::{Global, Output};
 use crate::exit::Failure;
 use crate::output::{self, Table};
 use raftmq_raft::stored_vote;
-use raftmq_store::inspect::{self, Finding, Findings, GroupReport, Severity};
+use raftmq_store::inspect::{self, Finding, Findings, GroupReport, KeysReport, Severity};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -41,6 +41,9 @@ struct GroupRow {
     applied: Option<u64>,
     messages: u64,
     queues: Option<QueuesRow>,
+    /// The IndexFiles; none in a folder without them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keys: Option<KeysRow>,
     damages: u64,
     notes: u64,
 }
@@ -52,6 +55,29 @@ struct QueuesRow {
     units_beyond: u64,
     units_in_gaps: u64,
     records_without_unit: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct KeysRow {
+    files: u64,
+    entries: u64,
+    bytes: u64,
+    /// The log entry with which the index goes on.
+    next: u64,
+}
+
+impl KeysRow {
+    /// `None` when there is no file.
+    pub(super) fn of(report: KeysReport) -> Option<KeysRow> {
+        let KeysReport { files, entries, bytes, next_index } = report;
+        (files > 0).then_some(KeysRow { files, entries, bytes, next: next_index })
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        let KeysRow { files, entries, bytes, next } = self;
+        format!("{entries} entries in {files} files, {bytes} bytes, log entries before {next}")
+    }
 }
 
 #[derive(Serialize)]
@@ -126,6 +152,7 @@ fn check_group(folder: &Folder, group: &Group) -> (GroupRow, Findings) {
         applied: checkpoint.and_then(|checkpoint| checkpoint.applied).map(|(_, index)| index),
         messages: report.messages,
         queues,
+        keys: report.keys.and_then(KeysRow::of),
         damages: findings.damages(),
         notes: findings.notes(),
     };
@@ -189,7 +216,7 @@ fn text(report: &Report) -> String {
 fn table(report: &Report) -> Table {
     let header = [
         "GROUP", "SEGMENTS", "ENTRIES", "FIRST", "LAST", "TERM", "VOTE", "APPLIED", "MESSAGES", "QUEUES", "UNITS",
-        "DAMAGE", "NOTES",
+        "KEYS", "DAMAGE", "NOTES",
     ];
     let number = |value: Option<u64>| value.map_or_else(|| "-".into(), |value| value.to_string());
     let mut table = Table::new(&header);
@@ -207,6 +234,7 @@ fn table(report: &Report) -> Table {
             group.messages.to_string(),
             number(queues.map(|queues| queues.queues)),
             number(queues.map(|queues| queues.units)),
+            number(group.keys.as_ref().map(|keys| keys.entries)),
             group.damages.to_string(),
             group.notes.to_string(),
         ]);

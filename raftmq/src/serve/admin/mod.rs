@@ -3,6 +3,7 @@
 mod cluster;
 mod consumer_groups;
 mod digest;
+mod messages;
 mod topics;
 
 use super::born::Born;
@@ -14,8 +15,8 @@ use raftmq_proto::admin::admin_server::{Admin, AdminServer};
 use raftmq_proto::admin::{
     AlterGroupRequest, AlterTopicRequest, ClusterInitReply, ClusterInitRequest, ClusterStatusReply,
     ClusterStatusRequest, CreateGroupRequest, CreateTopicRequest, Empty, Group, GroupLagReply, ListGroupsReply,
-    ListTopicsReply, NameRequest, RaftDigestReply, RaftDigestRequest, ReplaceReplicaReply, ReplaceReplicaRequest,
-    Topic, TransferLeaderReply, TransferLeaderRequest,
+    ListTopicsReply, NameRequest, QueryMessagesReply, QueryMessagesRequest, RaftDigestReply, RaftDigestRequest,
+    ReplaceReplicaReply, ReplaceReplicaRequest, Topic, TransferLeaderReply, TransferLeaderRequest,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,5 +159,12 @@ impl Admin for AdminService {
 
     async fn group_lag(&self, request: Request<NameRequest>) -> Result<Response<GroupLagReply>, Status> {
         Ok(Response::new(consumer_groups::lag(&*self.born()?, &request.into_inner().name).await?))
+    }
+
+    async fn query_messages(
+        &self,
+        request: Request<QueryMessagesRequest>,
+    ) -> Result<Response<QueryMessagesReply>, Status> {
+        Ok(Response::new(messages::query(&*self.born()?, request.into_inner()).await?))
     }
 }

@@ -18,6 +18,7 @@ use raftmq_model::ids::GroupId;
 use raftmq_model::meta::BrokerGroupRecord;
 use raftmq_model::retention::RetentionPolicy;
 use raftmq_raft::GroupOptions;
+use raftmq_store::commit_log::is_damage;
 use raftmq_store::consume_queue::ConsumeQueues;
 use raftmq_store::io::{read_file, replace_file};
 use raftmq_store::{CommitLog, CommitLogOptions, Snapshots};
@@ -56,7 +57,14 @@ impl Broker {
         let waits = Arc::new(WaitTable::default());
         let log = self.log_options(&dir);
         let clock = Arc::new(LogClock::new(Arc::clone(&self.options.clock)));
-        let (machine, view) = self.open_machine(group, &dir, &waits, &clock, log.clone()).await.map_err(disk)?;
+        // Before the machine reads it.
+        self.options.raft.mend_log(group, log.clone(), false).await?;
+        let mut opened = self.open_machine(group, &dir, &waits, &clock, log.clone()).await;
+        if opened.as_ref().err().is_some_and(is_damage) {
+            self.options.raft.mend_log(group, log.clone(), true).await?;
+            opened = self.open_machine(group, &dir, &waits, &clock, log.clone()).await;
+        }
+        let (machine, view) = opened.map_err(disk)?;
         let options =
             GroupOptions { clock: Some(Arc::clone(&clock) as Arc<dyn Clock>), ..GroupOptions::new(group, log) };
         let raft = self.options.raft.open_group(options, Box::new(machine)).await?;
@@ -111,8 +119,10 @@ impl Broker {
                 threaded,
             };
             let open_log = || CommitLog::open(log).map(|(log, _)| log).map_err(io::Error::other);
-            BrokerMachine::open(machine, open_log)
-                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", dir.join("state").display())))
+            BrokerMachine::open(machine, open_log).map_err(|error| match is_damage(&error) {
+                true => error,
+                false => io::Error::new(error.kind(), format!("{}: {error}", dir.join("state").display())),
+            })
         };
         if threaded { tokio::task::spawn_blocking(open).await.map_err(io::Error::other)? } else { open() }
     }

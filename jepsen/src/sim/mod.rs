@@ -7,6 +7,7 @@
 //! operator    creates and deletes topics all the time
 //! invariants  what must hold inside the cluster at every moment
 //! plan        which fault comes when: a pure function of the seed
+//! rot         flips bits on one node, in some seeds or when asked to
 //! world       machines and network, step by step; carries the faults out
 //! run         one seed: birth, workload under faults, healing, judgement
 //! ```
@@ -21,6 +22,7 @@ mod operator;
 mod plan;
 mod registers;
 mod retention;
+mod rot;
 mod run;
 mod stream;
 mod world;

@@ -11,7 +11,7 @@ use raftmq_proto::metadata::{PEER_FROM_NODE, PEER_TO_NODE};
 use raftmq_proto::peer::peer_server::{Peer, PeerServer};
 use raftmq_proto::peer::{
     AdoptReply, AdoptRequest, DigestReply, DigestRequest, InitializeReply, InitializeRequest, PingReply, PingRequest,
-    ReplicaStatus, StatusReply, StatusRequest, TransferReply, TransferRequest, Volume,
+    Integrity, ReplicaStatus, StatusReply, StatusRequest, TransferReply, TransferRequest, Volume,
 };
 use raftmq_raft::{Group, InitializeError, TransferError};
 use std::sync::Arc;
@@ -92,6 +92,19 @@ fn replica_status(id: GroupId, group: &Group) -> ReplicaStatus {
         matched_index: status.matched.iter().map(|(node, index)| (node.0, *index)).collect(),
         ready: group.leadership().borrow().ready,
         first_index: group.log().first_index(),
+        integrity: Some(integrity(group)),
+    }
+}
+
+fn integrity(group: &Group) -> Integrity {
+    let integrity = group.integrity();
+    Integrity {
+        damaged: integrity.damaged_count,
+        found: integrity.found_count,
+        repaired: integrity.repaired_count,
+        scrub_passes: integrity.scrub_passes_count,
+        scrub_ended_ms: integrity.scrub_ended_at.map_or(0, |at| at.0),
+        scrub_next: integrity.scrub_next,
     }
 }
 

@@ -149,7 +149,13 @@ impl raft_server::Raft for RaftService {
         let none = || Status::not_found(format!("no committed frame of group {group_id} begins at {offset} here"));
         let log = self.replicas.log(group_id).ok_or_else(none)?;
         match log.committed_frame(PhysicalOffset(offset)) {
-            Ok(frame) => Ok(Response::new(pb::FrameReply { frame: frame.ok_or_else(none)? })),
+            Ok(Some(frame)) => Ok(Response::new(pb::FrameReply { frame, committed_index: 0 })),
+            Ok(None) => {
+                let purged_end = log.purged().and_then(|(_, purged)| log.end_offset(purged));
+                let committed = purged_end.filter(|end| offset < end.0).and(log.committed_and_durable());
+                let (_, committed_index) = committed.ok_or_else(none)?;
+                Ok(Response::new(pb::FrameReply { committed_index, ..pb::FrameReply::default() }))
+            }
             Err(error) if is_damage(&error) => Err(Status::data_loss(error.to_string())),
             Err(error) => Err(unavailable(error)),
         }

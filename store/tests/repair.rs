@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use raftmq_model::ids::PhysicalOffset;
-use raftmq_store::commit_log::{Put, is_damage, put_frame};
+use raftmq_store::commit_log::{Put, is_damage, put_frame, reach, start_over};
 use raftmq_store::{CommitLog, CommitLogOptions, FaultyIo, Io, OpenError, OpenMode};
 use support::{entry, options, payload};
 
@@ -342,4 +342,39 @@ fn mend_or_fail(io: &FaultyIo, peer: &CommitLog) -> bool {
         }
     }
     false
+}
+
+/// What the other replicas have purged cannot be had from them: the log is emptied, and its vote stays.
+#[test]
+fn a_log_that_starts_over_keeps_its_vote_and_knows_how_far_it_reached() {
+    for (at, cut) in [(500, None), (500, Some(1)), (500, Some(2)), (500, Some(3)), (500, Some(4)), (16384 + 20, None)] {
+        let io = replica();
+        // A whole page of the first segment, and then frames that are whole.
+        for byte in (0..4096).step_by(8) {
+            io.rot(&Path::new(LOG).join("00000000000000000000"), byte, 4).unwrap();
+        }
+        io.rot(&Path::new(LOG).join(raftmq_store::segment::segment_name(at - at % SEGMENT)), at % SEGMENT, 1).unwrap();
+        io.remove(&Path::new("/data/group/index").join("00000000000000000000")).unwrap();
+        let Err(OpenError::Damaged { wanted: Some(wanted), .. }) = CommitLog::open(log_options(&io)) else {
+            panic!("it opens");
+        };
+        assert_eq!(reach(&log_options(&io), &wanted).unwrap(), ENTRIES - 1);
+        if let Some(cut) = cut {
+            io.cut_power_at(io.operations() + cut);
+            let _ = start_over(&log_options(&io));
+            io.restart(cut);
+            // Before it was said that the log starts over, it is as it was.
+            if CommitLog::open(log_options(&io)).is_err() {
+                assert_eq!(reach(&log_options(&io), &wanted).unwrap(), ENTRIES - 1);
+            }
+        }
+        start_over(&log_options(&io)).unwrap();
+        let (log, recovered) = CommitLog::open(log_options(&io)).unwrap();
+        assert_eq!((recovered.last, recovered.purged, recovered.committed), (None, None, None));
+        assert_eq!(recovered.vote, Some(vec![7; 600].into()));
+        log.append(vec![entry(9, 0, 10)], Box::new(|outcome| outcome.unwrap())).unwrap();
+        while log.drive() {}
+        drop(log);
+        assert_eq!(CommitLog::open(log_options(&io)).unwrap().1.last, Some((9, 0)));
+    }
 }

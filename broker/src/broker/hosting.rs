@@ -17,10 +17,11 @@ use raftmq_model::clock::Clock;
 use raftmq_model::ids::GroupId;
 use raftmq_model::meta::BrokerGroupRecord;
 use raftmq_model::retention::RetentionPolicy;
-use raftmq_raft::GroupOptions;
-use raftmq_store::commit_log::is_damage;
+use raftmq_raft::{GroupOptions, OpenError};
+use raftmq_store::commit_log::{is_damage, start_over};
 use raftmq_store::consume_queue::ConsumeQueues;
 use raftmq_store::io::{read_file, replace_file};
+use raftmq_store::state::WriteBatch;
 use raftmq_store::{CommitLog, CommitLogOptions, Snapshots};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -58,7 +59,13 @@ impl Broker {
         let log = self.log_options(&dir);
         let clock = Arc::new(LogClock::new(Arc::clone(&self.options.clock)));
         // Before the machine reads it.
-        self.options.raft.mend_log(group, log.clone(), false).await?;
+        match self.options.raft.mend_log(group, log.clone(), false).await {
+            Err(outdated @ OpenError::Outdated { .. }) => {
+                tracing::error!("{outdated}");
+                self.start_over(group, &dir, log.clone()).await.map_err(disk)?;
+            }
+            mended => mended?,
+        }
         let mut opened = self.open_machine(group, &dir, &waits, &clock, log.clone()).await;
         if opened.as_ref().err().is_some_and(is_damage) {
             self.options.raft.mend_log(group, log.clone(), true).await?;
@@ -125,6 +132,23 @@ impl Broker {
             })
         };
         if threaded { tokio::task::spawn_blocking(open).await.map_err(io::Error::other)? } else { open() }
+    }
+
+    /// Makes the replica an empty one that keeps its vote. The state goes first: it must never be ahead of the log.
+    async fn start_over(&self, group: GroupId, dir: &Path, log: CommitLogOptions) -> io::Result<()> {
+        let (options, dir) = (self.options.clone(), dir.to_owned());
+        let threaded = options.io.allows_threads();
+        let empty = move || {
+            let store = (options.open_state)(group, &dir.join("state"))?;
+            store.replace(WriteBatch::new())?;
+            store.flush()?;
+            for folder in ["consumequeue", "snapshots"] {
+                options.io.remove_dir_all(&dir.join(folder))?;
+            }
+            options.io.sync_dir(&dir)?;
+            start_over(&log)
+        };
+        if threaded { tokio::task::spawn_blocking(empty).await.map_err(io::Error::other)? } else { empty() }
     }
 
     fn log_options(&self, dir: &Path) -> CommitLogOptions {

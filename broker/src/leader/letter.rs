@@ -70,7 +70,7 @@ impl Replica {
         let what = format!("message {} of queue {queue}", handle.offset);
         let (_, record) = self
             .view
-            .record(self.group.log(), from, queue, QueueOffset(handle.offset), None)
+            .message(self.group.log(), from, queue, QueueOffset(handle.offset), None)
             .map_err(|error| of_read(Kind::Invalid, &what, &error))?;
         let record = Record::decode(record)
             .map_err(|error| failure(Kind::Invalid, format!("{what} cannot be read: {error}")))?;

@@ -219,7 +219,7 @@ impl Replica {
         records: &BTreeMap<u64, Bytes>,
     ) -> Result<PoppedMessage, Failure> {
         let topic = receive.topic.uid();
-        let read = |log: &CommitLog| self.view.record(log, topic, queue, offset, records.get(&offset.0));
+        let read = |log: &CommitLog| self.view.message(log, topic, queue, offset, records.get(&offset.0));
         let (physical, record) = match timeout_at(receive.deadline, self.group.read_repaired(read)).await {
             Ok(read) => read.map_err(|error| {
                 tracing::error!(group = %self.id(), %topic, %queue, %offset, %error, "a taken message cannot be read");

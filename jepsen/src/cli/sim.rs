@@ -234,6 +234,10 @@ fn tell(args: &Sim, seed: u64, outcome: &Outcome) {
     if bad {
         println!("seed {seed}: VIOLATION");
         outcome.violations.iter().for_each(|violation| println!("  {violation}"));
-        println!("  again: raftmq-jepsen sim --seeds {seed} --seconds {}{} --trace", args.seconds, if args.rot { " --rot" } else { "" });
+        println!(
+            "  again: raftmq-jepsen sim --seeds {seed} --seconds {}{} --trace",
+            args.seconds,
+            if args.rot { " --rot" } else { "" }
+        );
     }
 }

@@ -6,11 +6,11 @@
 use super::host::{Machine, NODES, WRITE_BYTES_MAX};
 use super::net::Host;
 use super::world::World;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use raftmq_model::ids::GroupId;
 use raftmq_raft::Group;
 use raftmq_store::segment::{segment_base, segment_name};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -74,7 +74,9 @@ impl Rot {
 
     fn flip(&mut self, world: &mut World) {
         let at = self.chance.random_range(0..self.ranges.len().max(1));
-        let Some((group, (from, to))) = self.ranges.iter().nth(at).map(|(group, range)| (*group, *range)) else { return };
+        let Some((group, (from, to))) = self.ranges.iter().nth(at).map(|(group, range)| (*group, *range)) else {
+            return;
+        };
         let offset = self.chance.random_range(from..to);
         let base = segment_base(offset, super::host::SEGMENT_BYTES);
         let dir = if group == GroupId::META {
@@ -84,7 +86,7 @@ impl Rot {
         };
         let (kind, file, at) = match self.chance.random_range(0..10) {
             0 => ("vote", dir.join("vote"), self.chance.random_range(0..VOTE_SLOT_BYTES)),
-            1 => ("index", dir.join("index").join(segment_name(base)), self.chance.random_range(0..4_096)),
+            1 => ("index", dir.join("index").join(segment_name(base)), self.chance.random_range(0..400)),
             _ => ("log", dir.join("commitlog").join(segment_name(base)), offset - base),
         };
         let mask = 1 << self.chance.random_range(0..8);

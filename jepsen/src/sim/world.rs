@@ -245,7 +245,10 @@ impl World {
             let known = self.repaired.insert((look.node, look.group), look.repaired_count).unwrap_or_default();
             if look.repaired_count > known {
                 *self.counts.entry("(repair)".to_owned()).or_default() += look.repaired_count - known;
-                self.note(format!("node {} has repaired {} units of group {}", look.node, look.repaired_count, look.group));
+                self.note(format!(
+                    "node {} has repaired {} units of group {}",
+                    look.node, look.repaired_count, look.group
+                ));
             }
         }
     }

@@ -3,7 +3,9 @@
 use super::source::{Asked, FrameSource};
 use crate::errors::OpenError;
 use bytes::Bytes;
-use raftmq_store::commit_log::{CommitLog, CommitLogOptions, OpenError as LogError, Put, Recovered, WantedFrame, put_frame};
+use raftmq_store::commit_log::{
+    CommitLog, CommitLogOptions, OpenError as LogError, Put, Recovered, WantedFrame, put_frame, reach,
+};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -71,6 +73,14 @@ async fn mend(
                 }
                 Err(error) => return Err(failed(source, options, error)),
             },
+            Asked::Purged(committed) => {
+                let reaches = wanted.clone();
+                let reaches = blocking(options, move |options| reach(&options, &reaches)).await?;
+                let reaches = reaches.map_err(|error| failed(source, options, error))?;
+                if reaches <= committed {
+                    return Err(OpenError::Outdated { group: source.group, reaches, committed });
+                }
+            }
             Asked::Nobody { all_answered: true } => refusals += 1,
             Asked::Nobody { all_answered: false } => {}
         }

@@ -80,12 +80,7 @@ impl Repairs {
     }
 }
 
-async fn run(
-    log: CommitLog,
-    source: FrameSource,
-    leader: watch::Receiver<Option<NodeId>>,
-    told: watch::Sender<u64>,
-) {
+async fn run(log: CommitLog, source: FrameSource, leader: watch::Receiver<Option<NodeId>>, told: watch::Sender<u64>) {
     loop {
         poll_fn(|context| log.poll_damage(context)).await;
         let mut pause = PAUSE_MIN;
@@ -116,17 +111,13 @@ async fn run(
 }
 
 /// Whether it is repaired now.
-async fn repair(
-    log: &CommitLog,
-    source: &FrameSource,
-    leader: Option<NodeId>,
-    damage: &Damage,
-) -> io::Result<bool> {
+async fn repair(log: &CommitLog, source: &FrameSource, leader: Option<NodeId>, damage: &Damage) -> io::Result<bool> {
     let (peer, frame) = match log.own_frame(damage)? {
         Some(frame) => (source.node, frame),
         None => match source.ask(leader, damage.offset).await {
             Asked::Frame(peer, frame) => (peer, frame),
-            Asked::Nobody { .. } => return Ok(false),
+            // When all others have purged it, this replica soon will.
+            Asked::Purged(_) | Asked::Nobody { .. } => return Ok(false),
         },
     };
     let (sender, receiver) = oneshot::channel();

@@ -5,7 +5,9 @@ use super::machine::{Shared, TestMachine};
 use bytes::Bytes;
 use raftmq_model::clock::Clock;
 use raftmq_model::ids::{GroupId, NodeId, ReplicaId, Timestamp};
-use raftmq_raft::{CommitLogOptions, Group, GroupOptions, Leadership, PeerAddresses, ProposeError, RaftNode, RaftNodeOptions};
+use raftmq_raft::{
+    CommitLogOptions, Group, GroupOptions, Leadership, PeerAddresses, ProposeError, RaftNode, RaftNodeOptions,
+};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

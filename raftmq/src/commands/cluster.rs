@@ -222,7 +222,8 @@ fn tables(view: &StatusView) -> String {
             node.disk.as_ref().map(DiskView::text).unwrap_or_default(),
         ]);
     }
-    let mut groups = Table::new(&["GROUP", "NODE", "ROLE", "TERM", "FIRST", "LAST", "COMMITTED", "APPLIED", "LAG", "LOG"]);
+    let mut groups =
+        Table::new(&["GROUP", "NODE", "ROLE", "TERM", "FIRST", "LAST", "COMMITTED", "APPLIED", "LAG", "LOG"]);
     for group in &view.groups {
         for replica in &group.replicas {
             groups.row([

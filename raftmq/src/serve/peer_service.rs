@@ -10,8 +10,8 @@ use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
 use raftmq_proto::metadata::{PEER_FROM_NODE, PEER_TO_NODE};
 use raftmq_proto::peer::peer_server::{Peer, PeerServer};
 use raftmq_proto::peer::{
-    AdoptReply, AdoptRequest, DigestReply, DigestRequest, InitializeReply, InitializeRequest, PingReply, PingRequest,
-    Integrity, ReplicaStatus, StatusReply, StatusRequest, TransferReply, TransferRequest, Volume,
+    AdoptReply, AdoptRequest, DigestReply, DigestRequest, InitializeReply, InitializeRequest, Integrity, PingReply,
+    PingRequest, ReplicaStatus, StatusReply, StatusRequest, TransferReply, TransferRequest, Volume,
 };
 use raftmq_raft::{Group, InitializeError, TransferError};
 use std::sync::Arc;

@@ -11,11 +11,14 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use raftmq_model::ids::PhysicalOffset;
 
+use super::manifest::Manifest;
 use super::repair::overwrite;
 use super::scan::{SegmentScan, Step, follows};
+use super::vote::VoteFile;
 use super::{CommitLogOptions, EntryId};
 use crate::frame::{FRAME_ALIGN, HEADER_BYTES, check_frame};
 use crate::io::OpenMode;
+use crate::segment::{SEGMENT_DIR, parse_segment_name, segment_name};
 
 /// A frame without which a log does not open.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,6 +57,47 @@ impl std::fmt::Display for WantedFrame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} at byte {}", self.file.display(), self.offset - self.base)
     }
+}
+
+/// The highest entry that a damaged log can have: of all that is whole behind the wanted frame, and what was noted as committed.
+///
+/// # Errors
+/// What the system says, and when the vote file cannot be read.
+pub fn reach(options: &CommitLogOptions, wanted: &WantedFrame) -> Result<u64> {
+    let (segment, io) = (options.segment_bytes_max, &*options.io);
+    let hint = VoteFile::load(io, &options.dir).map_err(Error::other)?.committed;
+    let mut reach = wanted.last.max(wanted.purged).max(hint).map_or(0, |(_, index)| index);
+    let dir = options.dir.join(SEGMENT_DIR);
+    let bases: Vec<u64> = io.list(&dir)?.iter().filter_map(|name| parse_segment_name(name)).collect();
+    for base in bases.into_iter().filter(|base| *base >= wanted.base) {
+        let file = io.open(&dir.join(segment_name(base)), OpenMode::Read)?;
+        let scan = SegmentScan { file: &*file, base, segment_bytes: segment, len: file.len()?.min(segment) };
+        // A frame says where it lies, so that one which is found anywhere is one.
+        let mut at = wanted.offset.max(base);
+        while at + HEADER_BYTES as u64 <= scan.end() {
+            match scan.frame(at, false)? {
+                Some(header) => {
+                    reach = reach.max(header.index);
+                    at = header.offset + header.frame_bytes();
+                }
+                // Blocks that were never written hold no frame.
+                None => at = file.next_data(at + FRAME_ALIGN - base)?.map_or(scan.end(), |next| base + next),
+            }
+            at = at.next_multiple_of(FRAME_ALIGN);
+        }
+    }
+    Ok(reach)
+}
+
+/// Makes a log that does not open an empty one; its vote stays. Only for a replica of which all others have all that it can have
+/// ([`reach`]), and whose state was made empty before: it then starts over from a snapshot.
+///
+/// # Errors
+/// What the system says, and when the vote file cannot be read.
+pub fn start_over(options: &CommitLogOptions) -> Result<()> {
+    let io = &*options.io;
+    VoteFile::load(io, &options.dir).map_err(Error::other)?.vote_file.forget_committed()?;
+    Manifest { discard: true, ..Manifest::new(options.segment_bytes_max) }.save(io, &options.dir)
 }
 
 /// Writes a wanted frame (header and payload, of a filler its header) into a log that is not open.

@@ -42,7 +42,7 @@ use parking_lot::Mutex;
 use raftmq_model::ids::PhysicalOffset;
 
 pub use crate::frame::EntryKind;
-pub use mend::{Put, WantedFrame, put_frame};
+pub use mend::{Put, WantedFrame, put_frame, reach, start_over};
 pub use options::{CommitLogOptions, Durability};
 pub use repair::{DAMAGED_COUNT_MAX, Damage, Integrity, is_damage};
 pub use scrub::Scrubbed;
@@ -338,6 +338,12 @@ impl CommitLog {
     #[must_use]
     pub fn committed(&self) -> Option<EntryId> {
         self.0.shared.state.lock().committed
+    }
+
+    /// The last entry that is known to be committed and is durable here.
+    #[must_use]
+    pub fn committed_and_durable(&self) -> Option<EntryId> {
+        self.0.shared.state.lock().committed_and_durable()
     }
 
     /// Where the frame of the entry at `index` ends, the last purged one's too. Equal on all replicas; a snapshot at

@@ -27,7 +27,7 @@ pub(crate) async fn open_log(
 ) -> Result<(CommitLog, Recovered), OpenError> {
     let group = source.group;
     loop {
-        let opened = blocking(options, |options| CommitLog::open(options)).await?;
+        let opened = blocking(options, CommitLog::open).await?;
         let error = match opened {
             Ok(opened) => return Ok(opened),
             Err(error) => error,

@@ -293,7 +293,8 @@ impl CommitLog {
     /// moment ago.
     ///
     /// # Errors
-    /// [`Damage`] ([`is_damage`]) when the entry is damaged, which is noted;     /// `NotFound` when no entry's payload holds the range; what the system says; any when the log is poisoned.
+    /// [`Damage`] ([`is_damage`]) when the entry is damaged, which is noted; `NotFound` when no entry's payload holds the range;
+    /// what the system says; any when the log is poisoned.
     pub fn record(&self, at: PhysicalOffset, len: u32) -> Result<Bytes> {
         self.0.shared.record(at.0, len)
     }

@@ -120,7 +120,8 @@ impl RealFile {
 fn map_file(file: &File) -> Result<Mmap> {
     // SAFETY: the map is read only and shared. Files of this crate are written by this process alone (the data folder
     // is locked), are never cut below a range that was given out, and a range that was given out is not written again:
-    // frames are immutable once written (a repair writes a damaged one as it was, a whole one never), and ranges that may still be truncated are copied (`commit_log::read`).
+    // frames are immutable once written (a repair writes the bytes that were there before they rotted), and ranges that may
+    // still be truncated are copied (`commit_log::read`).
     unsafe { Mmap::map(file) }
 }
 

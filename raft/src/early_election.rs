@@ -71,6 +71,9 @@ pub(crate) async fn run(
     if !told(&core.raft, &vote, vote.leader_id.voted_for).await {
         return;
     }
+    if core.log.integrity().damaged_count > 0 {
+        return;
+    }
     let rank = rank(&core, &links, &vote, others).await;
     tracing::info!(group = core.group.0, peer = dead.0, rank, "the leader's process is dead: early election");
     tokio::time::sleep(STAGGER.saturating_mul(rank)).await;

@@ -98,6 +98,21 @@ pub enum OpenError {
         /// What the store says.
         source: raftmq_store::commit_log::OpenError,
     },
+    /// The log is damaged in a part that all peers have purged, and each of them has everything that this replica can have, committed and
+    /// durable. So nothing hangs on what it forgets, and it may start over from a snapshot
+    /// ([`raftmq_store::commit_log::start_over`]), its state first.
+    #[error(
+        "the log of group {group} is damaged where all peers have purged theirs; it reaches to entry {reaches} at most, and all of them \
+         to {committed}: the replica has to start over from a snapshot"
+    )]
+    Outdated {
+        /// The group.
+        group: GroupId,
+        /// The highest entry that the replica can have.
+        reaches: u64,
+        /// What all peers have.
+        committed: u64,
+    },
     /// The machine cannot restore its state, or the state is from another log.
     #[error("the state of group {group} cannot be used: {source}")]
     State {

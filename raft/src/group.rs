@@ -3,6 +3,7 @@
 use crate::adaptor::Adaptor;
 use crate::early_election::Alarms;
 use crate::errors::{CompactError, InitializeError, ProposeError, TransferError};
+use crate::integrity::{GroupIntegrity, Progress, RepairTask, Repairs};
 use crate::leadership::Leadership;
 use crate::liveness::Liveness;
 use crate::peers::PeerState;
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use openraft::ReadPolicy;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{InitializeError as RaftInitializeError, LinearizableReadError, RaftError};
+use parking_lot::Mutex;
 use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
 use raftmq_store::commit_log::CommitLog;
 use std::collections::BTreeMap;
@@ -40,6 +42,11 @@ pub(crate) struct Core {
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) liveness: Liveness,
     pub(crate) alarms: Alarms,
+    pub(crate) repairs: Repairs,
+    pub(crate) repair_task: RepairTask,
+    pub(crate) scrub: Mutex<Progress>,
+    /// Whether files may be read by threads beside the runtime's.
+    pub(crate) threaded: bool,
 }
 
 impl Group {
@@ -139,6 +146,30 @@ impl Group {
     #[must_use]
     pub fn log(&self) -> &CommitLog {
         &self.0.log
+    }
+
+    /// How whole the log is, and how far the scrubber.
+    #[must_use]
+    pub fn integrity(&self) -> GroupIntegrity {
+        let (log, scrub) = (self.0.log.integrity(), *self.0.scrub.lock());
+        GroupIntegrity {
+            damaged_count: log.damaged_count,
+            found_count: log.found_count,
+            repaired_count: log.repaired_count,
+            scrub_passes_count: scrub.passes_count,
+            scrub_ended_at: scrub.ended_at,
+            scrub_next: scrub.next,
+        }
+    }
+
+    /// Reads from the log, and when an entry is damaged waits until it is repaired and reads again. Deadlines are the caller's
+    /// business.
+    ///
+    /// # Errors
+    /// What `read` says; its damage ([`raftmq_store::commit_log::is_damage`]) when there is no peer to repair it from, or the
+    /// group is closed.
+    pub async fn read_repaired<T>(&self, read: impl Fn(&CommitLog) -> std::io::Result<T>) -> std::io::Result<T> {
+        self.0.repairs.read(|| read(&self.0.log)).await
     }
 
     /// Takes a snapshot of what is applied here and forgets the log up to it, on this replica only. A replica that needs

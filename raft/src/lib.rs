@@ -19,6 +19,7 @@ mod errors;
 mod fatal;
 mod group;
 mod identity;
+mod integrity;
 mod leadership;
 mod liveness;
 mod log_store;
@@ -40,6 +41,7 @@ pub use errors::{CompactError, InitializeError, OpenError, ProposeError, ServeEr
 pub use fatal::FatalError;
 pub use group::Group;
 pub use identity::{PeerClientInterceptor, PeerIdentity, PeerServerInterceptor};
+pub use integrity::GroupIntegrity;
 pub use leadership::Leadership;
 pub use machine::{Entry, KeptSnapshot, Machine};
 pub use network::{PeerChannel, PeerConnection, Tcp, Transport};
@@ -47,7 +49,7 @@ pub use node::RaftNode;
 pub use offline::{StoredVote, stored_applied, stored_vote};
 pub use options::{
     ENTRY_BYTES_HARD_MAX, ENTRY_BYTES_MAX, GroupOptions, PIPELINE_DEPTH, QUEUE_BYTES_MAX, QUEUE_COUNT_MAX,
-    RaftNodeOptions,
+    RaftNodeOptions, SCRUB_BYTES_PER_SECOND_MAX, SCRUB_INTERVAL_MS,
 };
 pub use peers::{PeerAddresses, PeerState};
 pub use raftmq_store::commit_log::CommitLogOptions;

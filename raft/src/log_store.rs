@@ -5,6 +5,7 @@
 
 use crate::codec::{damaged, decode_vote, encode_vote, from_stored, to_new_entry};
 use crate::durable::{DurableEnd, DurableWatch};
+use crate::integrity::Repairs;
 use crate::types::{LogId, RaftEntry, TypeConfig, Vote, log_id, term_index};
 use futures::stream::{self, Stream};
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
@@ -15,7 +16,7 @@ use raftmq_store::commit_log::{CommitLog, Done, Recovered};
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio::sync::oneshot;
 
 /// Bytes of entries that one append to a follower carries, and one step of apply reads.
@@ -34,6 +35,8 @@ struct Shared {
     durable: DurableEnd,
     /// An installed snapshot's CommitLog offset: where the log goes on when it is purged beyond its end.
     restart_at: Mutex<Option<PhysicalOffset>>,
+    /// Who repairs damaged entries, once there is somebody.
+    repairs: OnceLock<Repairs>,
     /// The last purge, which may name an entry before the first that the log ever had.
     purged: Mutex<Option<LogId>>,
 }
@@ -51,6 +54,7 @@ impl LogStore {
             durable: DurableEnd::new(next),
             restart_at: Mutex::default(),
             purged: Mutex::default(),
+            repairs: OnceLock::new(),
         };
         Ok(LogStore { log, shared: Arc::new(shared) })
     }
@@ -84,8 +88,18 @@ impl LogStore {
         *self.shared.restart_at.lock() = Some(offset);
     }
 
-    fn read(&self, from: u64, to: u64, bytes_max: usize) -> io::Result<Vec<RaftEntry>> {
-        self.log.read(from, to, bytes_max)?.into_iter().map(from_stored).collect()
+    /// From now on, reads wait for the repair of damaged entries.
+    pub(crate) fn set_repairs(&self, repairs: Repairs) {
+        let _ = self.shared.repairs.set(repairs);
+    }
+
+    async fn read(&self, from: u64, to: u64, bytes_max: usize) -> io::Result<Vec<RaftEntry>> {
+        let read = || self.log.read(from, to, bytes_max);
+        let stored = match self.shared.repairs.get() {
+            Some(repairs) => repairs.read(read).await?,
+            None => read()?,
+        };
+        stored.into_iter().map(from_stored).collect()
     }
 
     /// Runs one operation of the log and waits until its IO is done.
@@ -119,11 +133,11 @@ impl RaftLogReader<TypeConfig> for LogStore {
         RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
     {
         let (from, to) = bounds(&range);
-        self.read(from, to, usize::MAX)
+        self.read(from, to, usize::MAX).await
     }
 
     async fn limited_get_log_entries(&mut self, from: u64, to: u64) -> io::Result<Vec<RaftEntry>> {
-        self.read(from, to, READ_BYTES_MAX)
+        self.read(from, to, READ_BYTES_MAX).await
     }
 
     /// Reads ahead by at most [`READ_BYTES_MAX`]: a replica that starts with a long log applies it piece by piece.
@@ -134,7 +148,7 @@ impl RaftLogReader<TypeConfig> for LogStore {
         let (from, to) = bounds(&range);
         stream::unfold((self.clone(), from, Vec::new().into_iter()), move |(store, mut from, mut ahead)| async move {
             if ahead.len() == 0 && from < to {
-                match store.read(from, to, READ_BYTES_MAX) {
+                match store.read(from, to, READ_BYTES_MAX).await {
                     Ok(entries) => ahead = entries.into_iter(),
                     Err(error) => return Some((Err(error), (store, to, ahead))),
                 }

@@ -7,6 +7,7 @@ use crate::errors::{OpenError, ServeError};
 use crate::fatal::{FatalError, FatalReport};
 use crate::group::{Core, Group};
 use crate::identity::PeerIdentity;
+use crate::integrity::{self, FrameSource};
 use crate::liveness::{DEATHS_MAX, Liveness};
 use crate::machine::Machine;
 use crate::network::{
@@ -18,6 +19,7 @@ use crate::service::{RaftService, Replicas};
 use parking_lot::Mutex;
 use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
 use raftmq_proto::raft::raft_server::RaftServer;
+use raftmq_store::commit_log::CommitLogOptions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -65,6 +67,14 @@ pub(crate) struct Shared {
     volume_full: watch::Sender<bool>,
 }
 
+impl Shared {
+    /// Where the frames of other replicas of a group come from.
+    fn frames(&self, group: GroupId) -> FrameSource {
+        let (node, peers) = (self.options.node, self.options.peers.clone());
+        FrameSource { group, node, peers, links: Arc::clone(&self.links) }
+    }
+}
+
 impl RaftNode {
     /// Starts the runtime and the death detector. Nothing is served before [`RaftNode::serve_peers`].
     ///
@@ -100,6 +110,7 @@ impl RaftNode {
         });
         handle.spawn(follow_peers(Arc::clone(&shared)));
         handle.spawn(handle_deaths(Arc::clone(&shared), died));
+        handle.spawn(integrity::scrub(Arc::clone(&shared)));
         RaftNode { shared, runtime: Mutex::new(None), handle }
     }
 
@@ -110,6 +121,18 @@ impl RaftNode {
     pub async fn open_group(&self, options: GroupOptions, machine: Box<dyn Machine>) -> Result<Group, OpenError> {
         let open = open::open(Arc::clone(&self.shared), options, machine);
         self.handle.spawn(Box::pin(open)).await.map_err(|_| OpenError::Stopped)?
+    }
+
+    /// Opens a group's log and closes it again, so that what is damaged in it is repaired from peers before something else reads
+    /// it: what keeps it from opening, or with `thorough` every entry.
+    ///
+    /// # Errors
+    /// [`OpenError::Log`] when it does not open, [`OpenError::Stopped`].
+    pub async fn mend_log(&self, group: GroupId, log: CommitLogOptions, thorough: bool) -> Result<(), OpenError> {
+        let shared = Arc::clone(&self.shared);
+        let log = CommitLogOptions { verify_all: thorough, ..log };
+        let mend = async move { integrity::open_log(&shared.frames(group), &log, &shared.closing).await.map(drop) };
+        self.handle.spawn(mend).await.map_err(|_| OpenError::Stopped)?
     }
 
     /// The open replica of a group.
@@ -208,6 +231,8 @@ impl RaftNode {
         self.shared.closing.store(true, Ordering::Relaxed);
         self.shared.replicas.clear();
         let groups = std::mem::take(&mut *self.shared.groups.lock());
+        // Who waits for a repair must not keep its group from ending.
+        groups.values().for_each(|core| core.repair_task.stop());
         for core in groups.into_values() {
             if core.raft.shutdown().await.is_err() {
                 tracing::warn!(group = core.group.0, "the Raft task had failed before it was stopped");

@@ -18,6 +18,11 @@ pub const ENTRY_BYTES_HARD_MAX: usize = 8 << 20;
 /// Entries of one group that are proposed and not yet applied.
 pub const PIPELINE_DEPTH: usize = 4;
 
+/// Bytes that the scrubber reads in a second: 1 TiB takes three days.
+pub const SCRUB_BYTES_PER_SECOND_MAX: u64 = 4 << 20;
+/// A log that is read sooner is read again after an hour.
+pub const SCRUB_INTERVAL_MS: u64 = 3_600_000;
+
 /// How a node takes part in its cluster's groups.
 #[derive(Clone)]
 pub struct RaftNodeOptions {
@@ -39,6 +44,10 @@ pub struct RaftNodeOptions {
     pub peers: PeerAddresses,
     /// How to connect to them.
     pub transport: Arc<dyn Transport>,
+    /// The scrubber reads at most this many bytes in a second, of all groups together; 0: there is none.
+    pub scrub_bytes_per_second_max: u64,
+    /// A group is read again this long after the last time was begun, at the earliest.
+    pub scrub_interval_ms: u64,
     /// Worker threads of the Raft runtime.
     pub threads_count: usize,
 }
@@ -63,6 +72,8 @@ impl RaftNodeOptions {
             clock,
             peers,
             transport: Arc::new(Tcp),
+            scrub_bytes_per_second_max: SCRUB_BYTES_PER_SECOND_MAX,
+            scrub_interval_ms: SCRUB_INTERVAL_MS,
             threads_count: 2,
         }
     }

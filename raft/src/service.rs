@@ -6,9 +6,10 @@ use bytes::{Bytes, BytesMut};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 use openraft::raft::{AppendEntriesRequest, StreamAppendResult};
 use parking_lot::RwLock;
-use raftmq_model::ids::{GroupId, ReplicaId};
+use raftmq_model::ids::{GroupId, PhysicalOffset, ReplicaId};
 use raftmq_proto::raft as pb;
 use raftmq_proto::raft::raft_server;
+use raftmq_store::commit_log::{CommitLog, is_damage};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -25,11 +26,13 @@ pub(crate) struct Replicas {
     groups: Arc<RwLock<BTreeMap<u32, Raft>>>,
     /// The last later life of this node that a peer meant.
     outlived: Arc<watch::Sender<Option<ReplicaId>>>,
+    /// Logs answer as soon as they are open.
+    logs: Arc<RwLock<BTreeMap<u32, CommitLog>>>,
 }
 
 impl Replicas {
     pub(crate) fn new(replica: ReplicaId) -> Replicas {
-        Replicas { replica, groups: Arc::default(), outlived: Arc::default() }
+        Replicas { replica, groups: Arc::default(), logs: Arc::default(), outlived: Arc::default() }
     }
 
     pub(crate) fn outlived(&self) -> watch::Receiver<Option<ReplicaId>> {
@@ -40,7 +43,20 @@ impl Replicas {
         self.groups.write().insert(group.0, raft);
     }
 
+    pub(crate) fn insert_log(&self, group: GroupId, log: CommitLog) {
+        self.logs.write().insert(group.0, log);
+    }
+
+    pub(crate) fn remove_log(&self, group: GroupId) {
+        self.logs.write().remove(&group.0);
+    }
+
+    fn log(&self, group_id: u32) -> Option<CommitLog> {
+        self.logs.read().get(&group_id).cloned()
+    }
+
     pub(crate) fn clear(&self) {
+        self.logs.write().clear();
         self.groups.write().clear();
     }
 
@@ -137,12 +153,33 @@ impl raft_server::Raft for RaftService {
         Ok(Response::new(pb::SnapshotReply { vote: Some(wire::from_vote(&response.vote)) }))
     }
 
+    async fn frame(&self, request: Request<pb::FrameRequest>) -> Result<Response<pb::FrameReply>, Status> {
+        let pb::FrameRequest { group_id, offset } = request.into_inner();
+        let none = || Status::not_found(format!("no committed frame of group {group_id} begins at {offset} here"));
+        let log = self.replicas.log(group_id).ok_or_else(none)?;
+        match log.committed_frame(PhysicalOffset(offset)) {
+            Ok(Some(frame)) => Ok(Response::new(pb::FrameReply { frame, committed_index: 0 })),
+            Ok(None) => {
+                let purged_end = log.purged().and_then(|(_, purged)| log.end_offset(purged));
+                let committed = purged_end.filter(|end| offset < end.0).and(log.committed_and_durable());
+                let (_, committed_index) = committed.ok_or_else(none)?;
+                Ok(Response::new(pb::FrameReply { committed_index, ..pb::FrameReply::default() }))
+            }
+            Err(error) if is_damage(&error) => Err(Status::data_loss(error.to_string())),
+            Err(error) => Err(unavailable(error)),
+        }
+    }
+
     async fn transfer_leader(
         &self,
         request: Request<pb::TransferLeaderRequest>,
     ) -> Result<Response<pb::TransferLeaderReply>, Status> {
         let message = request.into_inner();
         let raft = self.replicas.find(message.group_id, message.to_replica)?;
+        let is_damaged = self.replicas.log(message.group_id).is_some_and(|log| log.integrity().damaged_count > 0);
+        if is_damaged && message.new_leader == message.to_replica {
+            return Err(Status::aborted("the log of this replica is damaged: it does not campaign"));
+        }
         let response = raft.handle_transfer_leader(wire::to_transfer(message).map_err(invalid)?).await;
         response.map_err(unavailable)?.map_err(|refusal| Status::aborted(refusal.to_string()))?;
         Ok(Response::new(pb::TransferLeaderReply {}))

@@ -405,7 +405,7 @@ fn a_committed_entry_that_is_missing_was_damaged_and_not_torn() {
         disk.commit(98);
         let file = disk.rot(disk.frames[98] + at);
         match disk.open() {
-            Err(OpenError::Damaged { file: found, offset, reason }) => {
+            Err(OpenError::Damaged { file: found, offset, reason, .. }) => {
                 assert_eq!((found, offset), (file, disk.frames[98] % Disk::SEGMENT));
                 assert!(reason.contains("entry 98") && reason.contains("ends at entry 97"), "{reason}");
             }

@@ -18,10 +18,12 @@ use raftmq_model::clock::Clock;
 use raftmq_model::ids::GroupId;
 use raftmq_model::meta::BrokerGroupRecord;
 use raftmq_model::retention::RetentionPolicy;
-use raftmq_raft::GroupOptions;
+use raftmq_raft::{GroupOptions, OpenError};
+use raftmq_store::commit_log::{is_damage, start_over};
 use raftmq_store::consume_queue::ConsumeQueues;
 use raftmq_store::index_file::{KeyIndex, Layout};
 use raftmq_store::io::{read_file, replace_file};
+use raftmq_store::state::WriteBatch;
 use raftmq_store::{CommitLog, CommitLogOptions, Snapshots};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -58,7 +60,20 @@ impl Broker {
         let waits = Arc::new(WaitTable::default());
         let log = self.log_options(&dir);
         let clock = Arc::new(LogClock::new(Arc::clone(&self.options.clock)));
-        let (machine, view) = self.open_machine(group, &dir, &waits, &clock, log.clone()).await.map_err(disk)?;
+        // Before the machine reads it.
+        match self.options.raft.mend_log(group, log.clone(), false).await {
+            Err(outdated @ OpenError::Outdated { .. }) => {
+                tracing::error!("{outdated}");
+                self.start_over(group, &dir, log.clone()).await.map_err(disk)?;
+            }
+            mended => mended?,
+        }
+        let mut opened = self.open_machine(group, &dir, &waits, &clock, log.clone()).await;
+        if opened.as_ref().err().is_some_and(is_damage) {
+            self.options.raft.mend_log(group, log.clone(), true).await?;
+            opened = self.open_machine(group, &dir, &waits, &clock, log.clone()).await;
+        }
+        let (machine, view) = opened.map_err(disk)?;
         let applied_at_open = view.applied();
         let options =
             GroupOptions { clock: Some(Arc::clone(&clock) as Arc<dyn Clock>), ..GroupOptions::new(group, log) };
@@ -116,8 +131,10 @@ impl Broker {
                 threaded,
             };
             let open_log = || CommitLog::open(log).map(|(log, _)| log).map_err(io::Error::other);
-            BrokerMachine::open(machine, open_log)
-                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", dir.join("state").display())))
+            BrokerMachine::open(machine, open_log).map_err(|error| match is_damage(&error) {
+                true => error,
+                false => io::Error::new(error.kind(), format!("{}: {error}", dir.join("state").display())),
+            })
         };
         if threaded { tokio::task::spawn_blocking(open).await.map_err(io::Error::other)? } else { open() }
     }
@@ -125,6 +142,23 @@ impl Broker {
     fn key_index(&self, dir: &Path) -> KeyIndex {
         let layout = Layout::for_segments(self.options.segment_bytes_max);
         KeyIndex::new(dir.join("keyindex"), Arc::clone(&self.options.io), layout)
+    }
+
+    /// Makes the replica an empty one that keeps its vote. The state goes first: it must never be ahead of the log.
+    async fn start_over(&self, group: GroupId, dir: &Path, log: CommitLogOptions) -> io::Result<()> {
+        let (options, dir) = (self.options.clone(), dir.to_owned());
+        let threaded = options.io.allows_threads();
+        let empty = move || {
+            let store = (options.open_state)(group, &dir.join("state"))?;
+            store.replace(WriteBatch::new())?;
+            store.flush()?;
+            for folder in ["consumequeue", "snapshots", "keyindex"] {
+                options.io.remove_dir_all(&dir.join(folder))?;
+            }
+            options.io.sync_dir(&dir)?;
+            start_over(&log)
+        };
+        if threaded { tokio::task::spawn_blocking(empty).await.map_err(io::Error::other)? } else { empty() }
     }
 
     fn log_options(&self, dir: &Path) -> CommitLogOptions {

@@ -2,10 +2,17 @@
 
 use raftmq_proto::forward::{Failure, failure::Kind};
 use raftmq_raft::ProposeError;
+use raftmq_store::commit_log::is_damage;
 
 /// A failure with a sentence.
 pub(crate) fn failure(kind: Kind, message: impl Into<String>) -> Failure {
     Failure { kind: kind as i32, leader_node: 0, message: message.into() }
+}
+
+/// The failure that a read of the log is to the caller: damage is being repaired, and what is asked again can be read then.
+pub(super) fn of_read(kind: Kind, what: &str, error: &std::io::Error) -> Failure {
+    let kind = if is_damage(error) { Kind::NotReady } else { kind };
+    failure(kind, format!("{what} cannot be read: {error}"))
 }
 
 /// The failure that a proposal's error is to the caller.

@@ -1,7 +1,7 @@
 //! The command that moves one message to the dead-letter topic of its consumer group.
 
 use super::Replica;
-use super::failure::failure;
+use super::failure::{failure, of_read};
 use raftmq_model::command::{Command, DeadLetter, HandleKey, HandleOutcome, Outcome};
 use raftmq_model::config::TopicConfig;
 use raftmq_model::ids::{ConsumerGroupUid, GroupId, QueueId, QueueOffset, TopicUid};
@@ -67,15 +67,13 @@ impl Replica {
 
     fn letter(&self, handle: HandleKey, topic: &TopicConfig) -> Result<DeadLetter, Failure> {
         let (from, queue) = (TopicUid(handle.topic), QueueId(handle.queue));
-        let unreadable = |error: &dyn std::fmt::Display| {
-            let offset = handle.offset;
-            failure(Kind::Invalid, format!("message {offset} of queue {queue} cannot be read: {error}"))
-        };
+        let what = format!("message {} of queue {queue}", handle.offset);
         let (_, record) = self
             .view
-            .record(self.group.log(), from, queue, QueueOffset(handle.offset), None)
-            .map_err(|error| unreadable(&error))?;
-        let record = Record::decode(record).map_err(|error| unreadable(&error))?;
+            .message(self.group.log(), from, queue, QueueOffset(handle.offset), None)
+            .map_err(|error| of_read(Kind::Invalid, &what, &error))?;
+        let record = Record::decode(record)
+            .map_err(|error| failure(Kind::Invalid, format!("{what} cannot be read: {error}")))?;
         letter_of(self.id(), handle, record, topic)
     }
 }

@@ -2,7 +2,7 @@
 //! taken. Answers at once, also with nothing.
 
 use super::Replica;
-use super::failure::failure;
+use super::failure::{failure, of_read};
 use super::planner::{Ask, Fate, Plan};
 use bytes::Bytes;
 use prost::Message;
@@ -11,6 +11,7 @@ use raftmq_model::config::{ConsumerGroupConfig, TopicConfig};
 use raftmq_model::filter::TagFilter;
 use raftmq_model::ids::{ConsumerGroupUid, QueueId, QueueOffset, TopicUid};
 use raftmq_proto::forward::{Failure, PopRequest, PoppedMessage, failure::Kind};
+use raftmq_store::CommitLog;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -164,7 +165,7 @@ impl Replica {
             };
             let plan = self.planner.plan(&self.view, self.group.log(), &ask).map_err(|error| {
                 tracing::error!(group = %self.id(), topic = %ask.topic, queue = %queue, %error, "cannot plan a receive");
-                failure(Kind::Invalid, format!("messages of queue {queue} cannot be read: {error}"))
+                of_read(Kind::Invalid, &format!("a message of queue {queue}"), &error)
             })?;
             if let Some(plan) = plan {
                 left = left.saturating_sub(plan.pop.fresh.len() + plan.pop.again.len());
@@ -192,7 +193,8 @@ impl Replica {
             match taken {
                 Outcome::Pop(PopOutcome::Taken { popped_at, visible_at, queue, messages: taken }) => {
                     for message in taken {
-                        let mut popped = self.read(receive.topic.uid(), queue, message.offset, &records)?;
+                        let read = self.read(receive, queue, message.offset, &records);
+                        let mut popped = read.await?;
                         popped.attempt = message.attempt;
                         popped.popped_at = popped_at;
                         popped.visible_at_ms = visible_at.0;
@@ -208,19 +210,23 @@ impl Replica {
         Ok(messages)
     }
 
-    /// The stored record of one message that was taken.
-    fn read(
+    /// The stored record of one message that was taken. When it is damaged here, waits until it is repaired.
+    async fn read(
         &self,
-        topic: TopicUid,
+        receive: &Receive,
         queue: QueueId,
         offset: QueueOffset,
         records: &BTreeMap<u64, Bytes>,
     ) -> Result<PoppedMessage, Failure> {
-        let (physical, record) =
-            self.view.record(self.group.log(), topic, queue, offset, records.get(&offset.0)).map_err(|error| {
+        let topic = receive.topic.uid();
+        let read = |log: &CommitLog| self.view.message(log, topic, queue, offset, records.get(&offset.0));
+        let (physical, record) = match timeout_at(receive.deadline, self.group.read_repaired(read)).await {
+            Ok(read) => read.map_err(|error| {
                 tracing::error!(group = %self.id(), %topic, %queue, %offset, %error, "a taken message cannot be read");
-                failure(Kind::Unknown, format!("message {offset} of queue {queue} cannot be read: {error}"))
-            })?;
+                of_read(Kind::Unknown, &format!("message {offset} of queue {queue}"), &error)
+            })?,
+            Err(_) => return Err(failure(Kind::Unknown, "the time was over before a damaged message was repaired")),
+        };
         Ok(PoppedMessage {
             queue_id: queue.0,
             queue_offset: offset.0,

@@ -242,3 +242,77 @@ fn a_failed_checkpoint_is_final() {
     machine.apply(&entries[1]).unwrap();
     assert!(machine.apply_end(Bytes::from_static(b"2")).is_err());
 }
+
+/// A unit has no checksum: whichever of its bits flips, it leads to its message or to an error, never to another one.
+#[test]
+fn a_damaged_queue_unit_hands_out_no_other_message() {
+    let io = raftmq_store::FaultyIo::new();
+    let options = CommitLogOptions { io: Arc::new(io.clone()), io_thread: false, ..CommitLogOptions::new("/g/log") };
+    let (log, _) = CommitLog::open(options).unwrap();
+    // Records of one size, so that many flipped places are the beginning of some record.
+    let record = |i: u64, queue: u32| {
+        let record = raftmq_model::record::Record {
+            topic: "orders".to_owned(),
+            queue_id: queue,
+            body: Bytes::from(vec![i as u8; 64]),
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: 1,
+            born_host: ([10, 0, 0, 9], 1).into(),
+            store_timestamp: 1,
+            store_host: ([10, 0, 0, 1], 8081).into(),
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            properties: Vec::new(),
+        };
+        record.encode().unwrap()
+    };
+    let mut batch = BatchWriter::new(Timestamp(1));
+    batch.push(&command_of(0).encode());
+    for i in 0..64 {
+        let (topic, queue) = (TOPIC, QueueId(i as u32 % 2));
+        let (message_id, record) = (Bytes::from(format!("id-{i}")), record(i, queue.0));
+        let entry = AppendEntry { topic, queue, tags_code: 0, message_id, record, record_at: 0 };
+        batch.push(&Command::Append(Append { entries: vec![entry] }).encode());
+    }
+    let entry = NewEntry { term: 1, index: 0, kind: EntryKind::Batch, payload: batch.finish() };
+    log.append(vec![entry], Box::new(|outcome| outcome.unwrap())).unwrap();
+    while log.drive() {}
+    let queues = Arc::new(ConsumeQueues::open("/g/queues", Arc::new(io.clone())).unwrap());
+    let waits = Arc::new(WaitTable::default());
+    let options = MachineOptions {
+        group: GROUP,
+        rules: Limits::default(),
+        store: Arc::new(MemoryState::default()),
+        queues: Arc::clone(&queues),
+        snapshots: Snapshots::new("/g/snapshots", Arc::new(io.clone())),
+        waits,
+        checkpoints: CheckpointBounds { bytes: 1 << 20, entries: 1 << 20, interval: Duration::from_secs(60) },
+        clock: Arc::new(LogClock::new(Arc::new(NoClock))),
+        threaded: false,
+    };
+    let (mut machine, view) = BrokerMachine::open(options, || unreachable!("there is nothing to go through")).unwrap();
+    let stored = log.read(0, 1, 0).unwrap().remove(0);
+    let (term, index, kind, payload_offset) = (stored.term, stored.index, stored.kind, stored.payload_offset);
+    machine.apply(&Entry { term, index, kind, payload: stored.payload, payload_offset }).unwrap();
+    queues.sync().unwrap();
+    let read = |offset: u64| view.message(&log, TOPIC, QueueId(0), QueueOffset(offset), None).map(|(_, record)| record);
+    let expected: Vec<Bytes> = (0..32).map(|offset| read(offset).unwrap()).collect();
+    let file = Path::new("/g/queues").join(TOPIC.to_string()).join("0").join(format!("{:020}", 0));
+    let mut refused = 0;
+    for unit in [0, 7, 31] {
+        for bit in 0..12 * 8 {
+            let (at, mask) = (unit * 20 + bit / 8, 1 << (bit % 8));
+            io.rot(&file, at, mask).unwrap();
+            for offset in [unit, unit.saturating_sub(1), (unit + 1).min(31)] {
+                match read(offset) {
+                    Ok(record) => assert!(record == expected[offset as usize], "unit {unit} bit {bit}"),
+                    Err(_) => refused += 1,
+                }
+            }
+            assert!(read(unit).is_err(), "unit {unit} bit {bit}");
+            io.rot(&file, at, mask).unwrap();
+        }
+    }
+    assert!(refused >= 3 * 96, "{refused}");
+}

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use raftmq_model::ids::{PhysicalOffset, QueueId, QueueOffset, TopicUid};
 use raftmq_model::machine::GroupState;
+use raftmq_model::record::RecordView;
 use raftmq_store::consume_queue::ConsumeQueues;
 use raftmq_store::{CommitLog, Snapshots};
 use std::io;
@@ -107,5 +108,44 @@ impl MachineView {
         })?;
         let record = known.cloned().map_or_else(|| log.record(unit.physical, unit.size), Ok)?;
         Ok((unit.physical, record))
+    }
+
+    /// As [`MachineView::record`], for a message that is handed out: units have no checksum, so what a unit leads to is checked.
+    /// Between the records of its neighbours there is one of its queue.
+    ///
+    /// # Errors
+    /// As for [`MachineView::record`], and `InvalidData` when the unit does not lead to a message of its queue, in its place.
+    pub(crate) fn message(
+        &self,
+        log: &CommitLog,
+        topic: TopicUid,
+        queue: QueueId,
+        offset: QueueOffset,
+        known: Option<&Bytes>,
+    ) -> io::Result<(PhysicalOffset, Bytes)> {
+        let (physical, record) = self.record(log, topic, queue, offset, known)?;
+        let name = self.state().topic(topic).map(|config| config.name.clone());
+        let is_of_queue = RecordView::parse(&record)
+            .is_ok_and(|record| record.queue_id() == queue.0 && name.is_none_or(|name| name == record.topic()));
+        if !is_of_queue || !self.is_in_place(topic, queue, offset, physical)? {
+            let what = format!("the ConsumeQueue unit {offset} of queue {queue}, topic {topic}, is damaged");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        Ok((physical, record))
+    }
+
+    /// Whether the units before and behind one lead to where they must.
+    fn is_in_place(
+        &self,
+        topic: TopicUid,
+        queue: QueueId,
+        offset: QueueOffset,
+        physical: PhysicalOffset,
+    ) -> io::Result<bool> {
+        let at =
+            |offset: u64| self.queues.read(topic, queue, QueueOffset(offset), 1).map(|units| units.first().copied());
+        let before = offset.0.checked_sub(1).map_or(Ok(None), at)?;
+        let behind = at(offset.0 + 1)?;
+        Ok(before.is_none_or(|unit| unit.physical < physical) && behind.is_none_or(|unit| unit.physical > physical))
     }
 }

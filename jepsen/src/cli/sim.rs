@@ -30,6 +30,9 @@ pub(crate) struct Sim {
     /// Without faults.
     #[arg(long)]
     quiet: bool,
+    /// Flip bits on the disk of one node in every seed, and not in every tenth alone.
+    #[arg(long)]
+    rot: bool,
     /// Print what was done to the cluster, and when, also for seeds that are fine.
     #[arg(long)]
     trace: bool,
@@ -96,7 +99,7 @@ pub(crate) fn run(args: &Sim) -> ExitCode {
 /// One seed, in this process.
 fn child(args: &Sim) -> Result<()> {
     switch_on(args.planted);
-    let options = Options { seed: args.seeds.0, seconds: args.seconds, faults: !args.quiet };
+    let options = Options { seed: args.seeds.0, seconds: args.seconds, faults: !args.quiet, rot: args.rot };
     let outcome = simulate(&options, PATIENCE)?;
     if let Some(path) = &args.history {
         let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
@@ -199,6 +202,9 @@ fn in_a_child(args: &Sim, seed: u64) -> Result<Outcome> {
     if args.quiet {
         command.arg("--quiet");
     }
+    if args.rot {
+        command.arg("--rot");
+    }
     if let Some(fault) = args.planted {
         command.args(["--planted", fault.name()]);
     }
@@ -228,6 +234,10 @@ fn tell(args: &Sim, seed: u64, outcome: &Outcome) {
     if bad {
         println!("seed {seed}: VIOLATION");
         outcome.violations.iter().for_each(|violation| println!("  {violation}"));
-        println!("  again: raftmq-jepsen sim --seeds {seed} --seconds {} --trace", args.seconds);
+        println!(
+            "  again: raftmq-jepsen sim --seeds {seed} --seconds {}{} --trace",
+            args.seconds,
+            if args.rot { " --rot" } else { "" }
+        );
     }
 }

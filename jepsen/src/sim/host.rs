@@ -38,12 +38,15 @@ pub(super) const NODES: std::ops::RangeInclusive<Host> = 1..=3;
 pub(super) const GROUP: GroupId = GroupId(1);
 pub(super) const CLUSTER_ID: &str = "simulation";
 const FIRST_INCARNATION: u32 = 1;
-const SEGMENT_BYTES: u64 = 1 << 20;
+pub(super) const SEGMENT_BYTES: u64 = 1 << 20;
 /// The stored-once window, in ids: more than are sent while any client tries, and so few that logs are purged within a run. Its
 /// time is longer than any jump of a clock, which log time follows.
 const STORED_ONCE_COUNT_MAX: usize = 640;
 const STORED_ONCE_MS: u64 = 600_000;
-const WRITE_BYTES_MAX: u64 = 256 << 10;
+pub(super) const WRITE_BYTES_MAX: u64 = 256 << 10;
+/// Where bits flip, the scrubber reads so much in a second, and a log again after so long.
+const SCRUB_BYTES_PER_SECOND_MAX: u64 = 8 << 20;
+const SCRUB_INTERVAL_MS: u64 = 4_000;
 const CACHE_BYTES_MAX: usize = 1 << 20;
 
 /// What runs on a node.
@@ -83,6 +86,8 @@ pub(super) struct Machine {
     /// Which life of the node this is.
     pub(super) incarnation: u32,
     groups: u32,
+    /// Bits flip in this cluster.
+    rots: bool,
     states: Arc<Mutex<BTreeMap<GroupId, Arc<MemoryState>>>>,
     process: Option<Process>,
 }
@@ -95,11 +100,12 @@ struct Process {
 }
 
 impl Machine {
-    pub(super) fn new(id: Host, net: Net, groups: u32) -> Machine {
+    pub(super) fn new(id: Host, net: Net, groups: u32, rots: bool) -> Machine {
         Machine {
             id,
             incarnation: FIRST_INCARNATION,
             groups,
+            rots,
             net,
             disk: FaultyIo::new(),
             skew_ms: Arc::default(),
@@ -127,6 +133,7 @@ impl Machine {
             slot: self.slot.clone(),
             incarnation: self.incarnation,
             groups: self.groups,
+            rots: self.rots,
         };
         let slot = self.slot.clone();
         runtime.spawn(async move {
@@ -239,6 +246,7 @@ struct Setup {
     slot: Slot,
     incarnation: u32,
     groups: u32,
+    rots: bool,
 }
 
 impl Setup {
@@ -277,6 +285,8 @@ impl Setup {
         let peers = PeerAddresses::new(NODES.map(|id| (NodeId(id), peer_address(id))).collect());
         let options = RaftNodeOptions {
             transport: Arc::new(From { host: self.id, net: self.net.clone() }),
+            scrub_bytes_per_second_max: if self.rots { SCRUB_BYTES_PER_SECOND_MAX } else { 0 },
+            scrub_interval_ms: SCRUB_INTERVAL_MS,
             ..RaftNodeOptions::new(NodeId(self.id), self.incarnation, CLUSTER_ID, Arc::clone(&self.clock), peers)
         };
         RaftNode::start_on(options, tokio::runtime::Handle::current())

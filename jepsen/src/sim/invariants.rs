@@ -20,6 +20,8 @@ pub(super) struct Look {
     pub(super) group: GroupId,
     pub(super) status: GroupStatus,
     pub(super) leadership: Leadership,
+    /// Damaged units of its log that it repaired.
+    pub(super) repaired_count: u64,
 }
 
 /// What was seen so far.
@@ -52,7 +54,7 @@ impl Invariants {
     }
 
     fn see_leader(&mut self, look: &Look, broken: &mut Vec<String>) {
-        let Look { node, group, status, leadership } = look;
+        let Look { node, group, status, leadership, .. } = look;
         if let Some(led) = self.led.get(&(*group, *node))
             && status.term < *led
         {
@@ -118,6 +120,7 @@ mod tests {
                 matched: BTreeMap::new(),
             },
             leadership: Leadership { term, leader: Some(NodeId(leader)), ready: leads },
+            repaired_count: 0,
         }
     }
 

@@ -8,6 +8,7 @@
 //! invariants  what must hold inside the cluster at every moment
 //! wipe        a lost disk, and the operator who replaces it
 //! plan        which fault comes when: a pure function of the seed
+//! rot         flips bits on one node, in some seeds or when asked to
 //! world       machines and network, step by step; carries the faults out
 //! run         one seed: birth, workload under faults, healing, judgement
 //! ```
@@ -22,6 +23,7 @@ mod operator;
 mod plan;
 mod registers;
 mod retention;
+mod rot;
 mod run;
 mod stream;
 mod wipe;

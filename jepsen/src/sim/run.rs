@@ -7,6 +7,7 @@ use super::operator::Operator;
 use super::plan::{Event, plan};
 use super::registers::Registers;
 use super::retention::Retention;
+use super::rot::Rot;
 use super::world::World;
 use crate::checker::{Verdict, delivery as delivery_checker, order};
 use crate::history::{self, Event as HistoryEvent};
@@ -48,6 +49,8 @@ pub struct Options {
     pub seconds: u64,
     /// Whether there are any faults.
     pub faults: bool,
+    /// Whether bits flip on a disk, also in seeds where they do not by themselves.
+    pub rot: bool,
 }
 
 /// How it ended.
@@ -109,7 +112,8 @@ impl Clients {
 
 fn simulate(options: &Options) -> Result<Outcome> {
     let groups = groups_of(options.seed);
-    let mut world = World::new(options.seed, groups)?;
+    let rots = options.faults && (options.rot || rots_of(options.seed));
+    let mut world = World::new(options.seed, groups, rots)?;
     let (runtime, start) = host::runtime()?;
     let clients = Clients { runtime, start, start_us: 0 };
     be_born(&mut world, groups)?;
@@ -119,12 +123,16 @@ fn simulate(options: &Options) -> Result<Outcome> {
         operator: Operator::new(options.seed),
         registers: Registers::new(options.seed),
         retention: Retention::new(options.seed, groups_count_of(options.seed)),
+        rot: rots.then(|| Rot::new(options.seed)),
     };
     let task = under_faults(&mut world, &clients, &mut others, options, task)?;
     world.heal();
     let _ = stop.send(true);
     let history = drain(&mut world, &clients, task)?;
     settle(&mut world, &clients)?;
+    if rots {
+        scrub(&mut world, &clients)?;
+    }
     let mut violations = std::mem::take(&mut world.violations);
     let mut acked = 0;
     match &history {
@@ -177,6 +185,11 @@ fn groups_of(seed: u64) -> u32 {
 /// Sends of each producer in a second: some bugs need traffic, others that there is none.
 fn rate_of(seed: u64) -> u32 {
     if seed % 4 == 2 { 1 } else { 10 }
+}
+
+/// Whether bits flip on a disk: in every tenth seed.
+fn rots_of(seed: u64) -> bool {
+    seed % 10 == 9
 }
 
 /// Consumer groups that read the topic.
@@ -272,6 +285,7 @@ struct Others {
     operator: Operator,
     registers: Registers,
     retention: Retention,
+    rot: Option<Rot>,
 }
 
 type Task = JoinHandle<Result<Vec<HistoryEvent>>>;
@@ -292,6 +306,9 @@ fn under_faults(
         others.operator.step(world);
         others.registers.step(world);
         others.retention.step(world);
+        if let Some(rot) = &mut others.rot {
+            rot.step(world);
+        }
         let due = |event: &Event| begin_us + event.at_ms * 1_000 <= world.now_us();
         if let Some(event) = events.next_if(due) {
             world.hit(&event);
@@ -329,6 +346,43 @@ fn settle(world: &mut World, clients: &Clients) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Lets each replica that is up read its whole log twice more and repair what it finds; a violation when one does not get there.
+fn scrub(world: &mut World, clients: &Clients) -> Result<()> {
+    let begin = integrities(world);
+    let until_us = world.now_us() + SETTLE_MS_MAX * 1_000;
+    while world.now_us() < until_us {
+        for _ in 0..100 {
+            world.step()?;
+            clients.step(world.now_us());
+        }
+        let now = integrities(world);
+        let is_done = |at: &(u32, GroupId), (passes, damaged): &(u64, u64)| {
+            *damaged == 0 && begin.get(at).is_none_or(|(before, _)| *passes >= before + 2)
+        };
+        if now.len() == begin.len() && now.iter().all(|(at, of)| is_done(at, of)) {
+            return Ok(());
+        }
+    }
+    let now = integrities(world);
+    world.violations.push(format!("logs are not whole after scrubbing (passes, damaged): {now:?}, before: {begin:?}"));
+    Ok(())
+}
+
+/// For each replica that is up, passes of its scrubber and damaged entries.
+fn integrities(world: &World) -> BTreeMap<(u32, GroupId), (u64, u64)> {
+    let mut found = BTreeMap::new();
+    for machine in world.machines.values() {
+        let told = machine.slot.lock();
+        let Some(running) = &told.running else { continue };
+        let brokers = running.broker.groups().into_iter();
+        for (id, group) in std::iter::once((GroupId::META, running.namesrv.group().clone())).chain(brokers) {
+            let of = group.integrity();
+            found.insert((machine.id, id), (of.scrub_passes_count, of.damaged_count));
+        }
+    }
+    found
 }
 
 /// For each group what each replica that is up has applied, and whether it is all of its log.

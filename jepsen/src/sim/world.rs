@@ -8,7 +8,7 @@ use super::plan::{Event, Fault, Whom};
 use super::wipe::Wipe;
 use anyhow::Result;
 use raftmq_broker::meta_client::MetaClient;
-use raftmq_model::ids::{NodeId, ReplicaId};
+use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
 use raftmq_store::testing::Fault as DiskFault;
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
@@ -49,6 +49,8 @@ pub(super) struct World {
     invariants: Invariants,
     /// By node and group.
     purges: BTreeMap<(Host, u32), Purges>,
+    /// What a replica says that it has repaired since its node was started.
+    repaired: BTreeMap<(Host, GroupId), u64>,
 }
 
 /// What a replica has purged, and how often it was started over since its node was.
@@ -67,10 +69,10 @@ enum Undo {
 }
 
 impl World {
-    pub(super) fn new(seed: u64, groups: u32) -> Result<World> {
+    pub(super) fn new(seed: u64, groups: u32, rots: bool) -> Result<World> {
         let net = Net::new(seed ^ 0x004E_4554);
         let mut world = World {
-            machines: NODES.map(|id| (id, Machine::new(id, net.clone(), groups))).collect(),
+            machines: NODES.map(|id| (id, Machine::new(id, net.clone(), groups, rots))).collect(),
             net,
             now_us: 0,
             chance: StdRng::seed_from_u64(seed ^ 0x0057_4F52_4C44),
@@ -84,6 +86,7 @@ impl World {
             counts: BTreeMap::new(),
             invariants: Invariants::default(),
             purges: BTreeMap::new(),
+            repaired: BTreeMap::new(),
         };
         for id in NODES {
             world.set_disk_pace(id, WRITE_US);
@@ -242,6 +245,26 @@ impl World {
         }
     }
 
+    /// Counts repairs.
+    fn note_repairs(&mut self, looks: &[Look]) {
+        for look in looks {
+            let known = self.repaired.insert((look.node, look.group), look.repaired_count).unwrap_or_default();
+            if look.repaired_count > known {
+                *self.counts.entry("(repair)".to_owned()).or_default() += look.repaired_count - known;
+                self.note(format!(
+                    "node {} has repaired {} units of group {}",
+                    look.node, look.repaired_count, look.group
+                ));
+            }
+        }
+    }
+
+    /// A bit was flipped.
+    pub(super) fn note_rot(&mut self, kind: &str, what: String) {
+        *self.counts.entry(format!("(rot {kind})")).or_default() += 1;
+        self.note(what);
+    }
+
     fn check_invariants(&mut self) {
         self.note_purges();
         let mut looks = Vec::new();
@@ -252,9 +275,12 @@ impl World {
             let brokers = running.broker.groups().into_iter().map(|(_, group)| group);
             for group in std::iter::once(meta).chain(brokers) {
                 let leadership = *group.leadership().borrow();
-                looks.push(Look { node: machine.id, group: group.id(), status: group.status(), leadership });
+                let repaired_count = group.integrity().repaired_count;
+                let (node, status) = (machine.id, group.status());
+                looks.push(Look { node, group: group.id(), status, leadership, repaired_count });
             }
         }
+        self.note_repairs(&looks);
         for sentence in self.invariants.see(&looks) {
             // Said once: it stays true.
             if !self.violations.contains(&sentence) {

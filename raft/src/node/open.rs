@@ -6,6 +6,7 @@ use crate::config::config;
 use crate::early_election::Alarms;
 use crate::errors::OpenError;
 use crate::group::{Core, Group};
+use crate::integrity::{self, Repairs};
 use crate::leadership::{Follow, Leadership};
 use crate::log_store::LogStore;
 use crate::machine::Machine;
@@ -14,7 +15,8 @@ use crate::options::GroupOptions;
 use crate::proposer::Proposer;
 use crate::transfer::Transfer;
 use crate::types::Raft;
-use raftmq_model::ids::GroupId;
+use parking_lot::Mutex;
+use raftmq_model::ids::{GroupId, NodeId};
 use raftmq_store::Io;
 use raftmq_store::commit_log::{CommitLog, CommitLogOptions};
 use std::sync::Arc;
@@ -39,9 +41,18 @@ pub(super) async fn open(
     let replica = shared.options.replica();
     let config = config(&shared.options, group)?;
     let applied_term = parts.adaptor.applied_term();
+    let threaded = options.log.io.allows_threads();
+    // Before Raft reads the log: it waits for what is damaged, and a peer may have it damaged too.
+    let (leader, first_asked) = watch::channel(None);
+    let (repairs, repair_task) = Repairs::start(parts.log.clone(), shared.frames(group), first_asked);
+    parts.store.set_repairs(repairs.clone());
+    shared.replicas.insert_log(group, parts.log.clone());
     let network = Network::new(group, Arc::clone(&shared.links));
     let raft = Raft::new(replica.to_u64(), config, network, parts.store, parts.adaptor).await;
-    let raft = raft.map_err(|error| OpenError::Raft { group, reason: error.to_string() })?;
+    let raft = raft.map_err(|error| {
+        shared.replicas.remove_log(group);
+        OpenError::Raft { group, reason: error.to_string() }
+    })?;
 
     let (sender, leadership) = watch::channel(Leadership::default());
     let follow = Follow {
@@ -64,11 +75,27 @@ pub(super) async fn open(
         leadership,
         liveness: shared.liveness.clone(),
         alarms: Alarms::default(),
+        repairs,
+        repair_task,
+        scrub: Mutex::default(),
+        threaded,
         raft,
     });
+    tokio::spawn(integrity::guard(Arc::downgrade(&core), core.repairs.damaged()));
+    tokio::spawn(name_leader(core.leadership.clone(), leader));
     shared.groups.lock().insert(group, Arc::clone(&core));
     shared.replicas.insert(group, core.raft.clone());
     Ok(Group::new(core))
+}
+
+/// The leader is asked first for what is damaged.
+async fn name_leader(mut leadership: watch::Receiver<Leadership>, leader: watch::Sender<Option<NodeId>>) {
+    loop {
+        leader.send_replace(leadership.borrow_and_update().leader);
+        if leadership.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Recovers the log and the state; that is file IO.
@@ -81,11 +108,11 @@ async fn parts(
     let fatal = shared.fatal.clone();
     let inline = !log.io.allows_threads();
     let io = Arc::clone(&log.io);
+    let (log, recovered) = integrity::open_log(&shared.frames(group), &log, &shared.closing).await?;
+    if recovered.torn_bytes > 0 {
+        tracing::info!(group = group.0, bytes = recovered.torn_bytes, "cut a torn tail off the log");
+    }
     let open = move || {
-        let (log, recovered) = CommitLog::open(log).map_err(|source| OpenError::Log { group, source })?;
-        if recovered.torn_bytes > 0 {
-            tracing::info!(group = group.0, bytes = recovered.torn_bytes, "cut a torn tail off the log");
-        }
         let state = |source| OpenError::State { group, source };
         let store = LogStore::new(log.clone(), &recovered).map_err(state)?;
         let adaptor = Adaptor::restore(group, machine, store.clone(), fatal).map_err(state)?;

@@ -5,9 +5,12 @@ use super::machine::{Shared, TestMachine};
 use bytes::Bytes;
 use raftmq_model::clock::Clock;
 use raftmq_model::ids::{GroupId, NodeId, ReplicaId, Timestamp};
-use raftmq_raft::{Group, GroupOptions, Leadership, PeerAddresses, ProposeError, RaftNode, RaftNodeOptions};
+use raftmq_raft::{
+    CommitLogOptions, Group, GroupOptions, Leadership, PeerAddresses, ProposeError, RaftNode, RaftNodeOptions,
+};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
@@ -43,6 +46,9 @@ pub struct Node {
 pub struct Cluster {
     pub nodes: BTreeMap<u32, Node>,
     pub peers: PeerAddresses,
+    /// How logs are opened.
+    pub log: fn(&Path) -> CommitLogOptions,
+    pub scrub_interval_ms: u64,
 }
 
 pub fn replicas(nodes: u32) -> Vec<ReplicaId> {
@@ -71,12 +77,19 @@ impl Cluster {
             nodes.insert(node, Node { raft: None, groups, states, address, incarnation: 1, dir });
         }
         let addresses = nodes.iter().map(|(node, of)| (NodeId(*node), of.address.clone())).collect();
-        Cluster { nodes, peers: PeerAddresses::new(addresses) }
+        Cluster { nodes, peers: PeerAddresses::new(addresses), log: log_options, scrub_interval_ms: 3_600_000 }
     }
 
     /// Three nodes that host `groups`, initialized, with a ready leader each.
     pub async fn of_three(groups: &[GroupId]) -> Cluster {
         let mut cluster = Cluster::prepare(3);
+        cluster.be_born(groups).await;
+        cluster
+    }
+
+    /// Starts and initializes three prepared nodes.
+    pub async fn be_born(&mut self, groups: &[GroupId]) {
+        let cluster = self;
         for node in 1..=3 {
             cluster.start(node, groups).await;
         }
@@ -85,17 +98,20 @@ impl Cluster {
             cluster.nodes[&node].groups[group].initialize(&replicas(3)).await.unwrap();
             cluster.leader(*group).await;
         }
-        cluster
     }
 
     /// Starts a node on its disk; its machines go on from what they wrote.
     pub async fn start(&mut self, node: u32, groups: &[GroupId]) {
         let at = self.nodes.get_mut(&node).unwrap();
-        let options = RaftNodeOptions { incarnation: at.incarnation, ..options(node, "test", &self.peers) };
+        let options = RaftNodeOptions {
+            incarnation: at.incarnation,
+            scrub_interval_ms: self.scrub_interval_ms,
+            ..options(node, "test", &self.peers)
+        };
         let raft = RaftNode::start(options).unwrap();
         for group in groups {
             let shared = at.states.entry(*group).or_insert_with(Shared::new).clone();
-            let log = log_options(&at.dir.path().join(group.to_string()));
+            let log = (self.log)(&at.dir.path().join(group.to_string()));
             let machine = Box::new(TestMachine::over(&shared));
             let opened = raft.open_group(GroupOptions::new(*group, log), machine).await.unwrap();
             at.groups.insert(*group, opened);
@@ -119,6 +135,10 @@ impl Cluster {
         at.states.clear();
         at.incarnation += 1;
         at.dir = tempfile::tempdir().unwrap();
+    }
+
+    pub fn log_dir(&self, node: u32, group: GroupId) -> PathBuf {
+        self.nodes[&node].dir.path().join(group.to_string())
     }
 
     pub fn forget_state(&mut self, node: u32) {

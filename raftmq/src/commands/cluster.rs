@@ -5,7 +5,9 @@ use crate::commands::admin;
 use crate::exit::Failure;
 use crate::output::{self, Table};
 use clap::Subcommand;
-use raftmq_proto::admin::{BrokerGroup, ClusterInitRequest, ClusterStatusReply, ClusterStatusRequest, Node, Volume};
+use raftmq_proto::admin::{
+    BrokerGroup, ClusterInitRequest, ClusterStatusReply, ClusterStatusRequest, Integrity, Node, Volume,
+};
 use serde::Serialize;
 
 /// What to do with the cluster.
@@ -79,6 +81,20 @@ struct ReplicaView {
     committed: u64,
     applied: u64,
     lag: u64,
+    /// Null when the node does not answer.
+    integrity: Option<IntegrityView>,
+}
+
+#[derive(Serialize)]
+struct IntegrityView {
+    /// Entries that are damaged now.
+    damaged: u64,
+    found: u64,
+    repaired: u64,
+    scrub_passes: u64,
+    /// Null before the first pass has ended.
+    scrub_ended_ms: Option<i64>,
+    scrub_next: u64,
 }
 
 impl From<ClusterStatusReply> for StatusView {
@@ -114,6 +130,31 @@ impl From<Volume> for DiskView {
     }
 }
 
+impl From<Integrity> for IntegrityView {
+    fn from(of: Integrity) -> IntegrityView {
+        IntegrityView {
+            damaged: of.damaged,
+            found: of.found,
+            repaired: of.repaired,
+            scrub_passes: of.scrub_passes,
+            scrub_ended_ms: Some(of.scrub_ended_ms).filter(|at| *at != 0),
+            scrub_next: of.scrub_next,
+        }
+    }
+}
+
+impl IntegrityView {
+    /// For people: `ok`, `2 repaired`, or `DAMAGED: 1 entry`.
+    fn text(&self) -> String {
+        match (self.damaged, self.repaired) {
+            (0, 0) => "ok".to_string(),
+            (0, repaired) => format!("{repaired} repaired"),
+            (1, _) => "DAMAGED: 1 entry".to_string(),
+            (damaged, _) => format!("DAMAGED: {damaged} entries"),
+        }
+    }
+}
+
 impl DiskView {
     /// For people: `512 MiB free of 100 GiB`, with a word in front when that is too little.
     fn text(&self) -> String {
@@ -137,6 +178,7 @@ impl From<BrokerGroup> for GroupView {
             committed: replica.committed,
             applied: replica.applied,
             lag: replica.lag,
+            integrity: replica.integrity.map(IntegrityView::from),
         });
         GroupView {
             name: group.name,
@@ -186,7 +228,8 @@ fn tables(view: &StatusView) -> String {
             node.disk.as_ref().map(DiskView::text).unwrap_or_default(),
         ]);
     }
-    let mut groups = Table::new(&["GROUP", "NODE", "ROLE", "TERM", "FIRST", "LAST", "COMMITTED", "APPLIED", "LAG"]);
+    let mut groups =
+        Table::new(&["GROUP", "NODE", "ROLE", "TERM", "FIRST", "LAST", "COMMITTED", "APPLIED", "LAG", "LOG"]);
     for group in &view.groups {
         for replica in &group.replicas {
             groups.row([
@@ -199,6 +242,7 @@ fn tables(view: &StatusView) -> String {
                 replica.committed.to_string(),
                 replica.applied.to_string(),
                 replica.lag.to_string(),
+                replica.integrity.as_ref().map(IntegrityView::text).unwrap_or_default(),
             ]);
         }
     }
@@ -218,9 +262,11 @@ mod tests {
 
     #[test]
     fn json_has_the_documented_shape() {
+        let integrity = Some(Integrity { damaged: 1, found: 3, repaired: 2, scrub_next: 5, ..Default::default() });
         let role = "leader".into();
-        let (first, last, committed, applied) = (4, 9, 8, 7);
-        let replica = Replica { node: 2, role, first, last, committed, applied, incarnation: 3, ..Replica::default() };
+        let (first, last, committed, applied, incarnation) = (4, 9, 8, 7, 3);
+        let known = Replica { first, last, committed, applied, incarnation, integrity, ..Replica::default() };
+        let replica = Replica { node: 2, role, ..known };
         let group =
             BrokerGroup { name: "broker-1".into(), leader: 2, term: 3, replicas: vec![replica], ..Default::default() };
         let volume = Some(Volume { total_bytes: 11 << 30, available_bytes: 1 << 29, full: true });
@@ -228,9 +274,12 @@ mod tests {
         let reply = ClusterStatusReply { cluster_id: "c".into(), nodes: vec![node], groups: vec![group] };
         let view = StatusView::from(reply);
         assert!(tables(&view).contains("FULL: 512 MiB free of 11 GiB"), "{}", tables(&view));
+        assert!(tables(&view).contains("DAMAGED: 1 entry"), "{}", tables(&view));
         let json = serde_json::to_value(view).expect("json");
         assert_eq!(json["nodes"][0]["disk"]["full"], true);
         assert_eq!(json["nodes"][0]["disk"]["available_bytes"], 1 << 29);
+        assert_eq!(json["groups"][0]["replicas"][0]["integrity"]["repaired"], 2);
+        assert_eq!(json["groups"][0]["replicas"][0]["integrity"]["scrub_ended_ms"], serde_json::Value::Null);
         assert_eq!(json["nodes"][0]["id"], 2);
         assert_eq!(json["nodes"][0]["alive"], true);
         assert_eq!(json["groups"][0]["name"], "broker-1");

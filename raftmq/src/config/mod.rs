@@ -97,6 +97,8 @@ pub(crate) struct Limits {
     pub(crate) disk_reserve_bytes: u64,
     pub(crate) disk_used_percent_max: u8,
     pub(crate) disk_check_ms: u64,
+    pub(crate) scrub_bytes_per_second_max: u64,
+    pub(crate) scrub_interval_ms: u64,
 }
 
 impl Default for Limits {
@@ -114,6 +116,8 @@ impl Default for Limits {
             disk_reserve_bytes: 512 << 20,
             disk_used_percent_max: 100,
             disk_check_ms: 200,
+            scrub_bytes_per_second_max: 4 << 20,
+            scrub_interval_ms: 3_600_000,
         }
     }
 }

@@ -86,8 +86,12 @@ pub(super) async fn start(node: Arc<Node>, peer_listener: TcpListener) -> Result
 
 fn start_raft(node: &Node, birth: &Birth, clock: Arc<dyn Clock>) -> Result<RaftNode, Failure> {
     let peers = node.links.peers().map(|peer| (NodeId(peer.id), peer.peer.clone())).collect();
-    let options =
-        RaftNodeOptions::new(node.id(), node.incarnation(), birth.cluster_id.clone(), clock, PeerAddresses::new(peers));
+    let (peers, limits) = (PeerAddresses::new(peers), &node.config.limits);
+    let options = RaftNodeOptions {
+        scrub_bytes_per_second_max: limits.scrub_bytes_per_second_max,
+        scrub_interval_ms: limits.scrub_interval_ms,
+        ..RaftNodeOptions::new(node.id(), node.incarnation(), birth.cluster_id.clone(), clock, peers)
+    };
     RaftNode::start(options).map_err(|error| Failure::failed(format!("the Raft runtime cannot start: {error}")))
 }
 

@@ -10,8 +10,8 @@ use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
 use raftmq_proto::metadata::{PEER_FROM_NODE, PEER_TO_NODE};
 use raftmq_proto::peer::peer_server::{Peer, PeerServer};
 use raftmq_proto::peer::{
-    AdoptReply, AdoptRequest, DigestReply, DigestRequest, InitializeReply, InitializeRequest, PingReply, PingRequest,
-    ReplicaStatus, StatusReply, StatusRequest, TransferReply, TransferRequest, Volume,
+    AdoptReply, AdoptRequest, DigestReply, DigestRequest, InitializeReply, InitializeRequest, Integrity, PingReply,
+    PingRequest, ReplicaStatus, StatusReply, StatusRequest, TransferReply, TransferRequest, Volume,
 };
 use raftmq_raft::{Group, InitializeError, TransferError};
 use std::sync::Arc;
@@ -98,6 +98,19 @@ fn replica_status(id: GroupId, group: &Group) -> ReplicaStatus {
         first_index: group.log().first_index(),
         voters: members(true),
         learners: members(false),
+        integrity: Some(integrity(group)),
+    }
+}
+
+fn integrity(group: &Group) -> Integrity {
+    let integrity = group.integrity();
+    Integrity {
+        damaged: integrity.damaged_count,
+        found: integrity.found_count,
+        repaired: integrity.repaired_count,
+        scrub_passes: integrity.scrub_passes_count,
+        scrub_ended_ms: integrity.scrub_ended_at.map_or(0, |at| at.0),
+        scrub_next: integrity.scrub_next,
     }
 }
 

@@ -115,7 +115,12 @@ impl Manifest {
         if let Some(found) = Manifest::newer_version(&bytes) {
             return Err(OpenError::Newer { file, offset: 0, found, known: VERSION });
         }
-        Manifest::decode(&bytes).map(Some).map_err(|reason| OpenError::Damaged { file, offset: 0, reason })
+        Manifest::decode(&bytes).map(Some).map_err(|reason| OpenError::Damaged {
+            file,
+            offset: 0,
+            reason,
+            wanted: None,
+        })
     }
 }
 

@@ -17,11 +17,14 @@
 
 pub(crate) mod index;
 pub(crate) mod manifest;
+mod mend;
 mod options;
 mod queue;
 mod read;
 mod recovery;
+mod repair;
 pub(crate) mod scan;
+mod scrub;
 mod segment_index;
 mod state;
 pub(crate) mod vote;
@@ -39,7 +42,10 @@ use parking_lot::Mutex;
 use raftmq_model::ids::PhysicalOffset;
 
 pub use crate::frame::EntryKind;
+pub use mend::{Put, WantedFrame, put_frame, reach, start_over};
 pub use options::{CommitLogOptions, Durability};
+pub use repair::{DAMAGED_COUNT_MAX, Damage, Integrity, is_damage};
+pub use scrub::Scrubbed;
 pub use vote::VOTE_BYTES_MAX;
 
 use crate::io::Io;
@@ -129,6 +135,8 @@ pub enum OpenError {
         offset: u64,
         /// What was expected there.
         reason: String,
+        /// The frame of another replica that would help, when it is one that is damaged.
+        wanted: Option<Box<WantedFrame>>,
     },
     /// A newer program wrote it. Nothing was changed.
     #[error(
@@ -276,15 +284,17 @@ impl CommitLog {
     /// least one if there is one. Payloads come from the tail cache or are slices of the mapped file, CRC checked.
     ///
     /// # Errors
-    /// `InvalidData` when an entry is damaged, naming the offset; what the system says; any when the log is poisoned.
+    /// [`Damage`] ([`is_damage`]) when an entry is damaged, which is noted ([`CommitLog::damaged`]); what the system says; any when the log is poisoned.
     pub fn read(&self, from: u64, to_exclusive: u64, bytes_max: usize) -> Result<Vec<StoredEntry>> {
         self.0.shared.read(from, to_exclusive, bytes_max)
     }
 
-    /// `len` bytes at `at`, which must lie inside one entry's payload. No copy and no CRC check: records have their own.
+    /// `len` bytes at `at`, which must lie inside one entry's payload. No copy; the entry's CRC is checked when it was not a
+    /// moment ago.
     ///
     /// # Errors
-    /// `NotFound` when no entry's payload holds the range; what the system says; any when the log is poisoned.
+    /// [`Damage`] ([`is_damage`]) when the entry is damaged, which is noted; `NotFound` when no entry's payload holds the range;
+    /// what the system says; any when the log is poisoned.
     pub fn record(&self, at: PhysicalOffset, len: u32) -> Result<Bytes> {
         self.0.shared.record(at.0, len)
     }
@@ -335,6 +345,12 @@ impl CommitLog {
     #[must_use]
     pub fn committed(&self) -> Option<EntryId> {
         self.0.shared.state.lock().committed
+    }
+
+    /// The last entry that is known to be committed and is durable here.
+    #[must_use]
+    pub fn committed_and_durable(&self) -> Option<EntryId> {
+        self.0.shared.state.lock().committed_and_durable()
     }
 
     /// Where the frame of the entry at `index` ends, the last purged one's too. Equal on all replicas; a snapshot at
@@ -396,6 +412,7 @@ impl Work {
             Work::Append { done, .. }
             | Work::Truncate { done, .. }
             | Work::Vote { done, .. }
+            | Work::Repair { done, .. }
             | Work::Purge { done, .. } => done(Err(error)),
         }
     }

@@ -49,6 +49,8 @@ pub struct CommitLogOptions {
     /// Whether a log that has lost entries which were committed is opened all the same, cut where the loss begins. Only for
     /// who knows that the other replicas have them.
     pub cut_damage: bool,
+    /// Whether the payloads of all entries are checked at open, and not those of the last two segments alone.
+    pub verify_all: bool,
     /// The file system.
     pub io: Arc<dyn Io>,
 }
@@ -68,6 +70,7 @@ impl CommitLogOptions {
             reserve_bytes: 0,
             io_thread: true,
             cut_damage: false,
+            verify_all: false,
             io: Arc::new(RealIo),
         }
     }

@@ -12,6 +12,16 @@ pub(super) struct Frame {
     pub(super) payload: Bytes,
 }
 
+/// What is put in order.
+pub(super) enum Target {
+    /// An entry's frame, by these bytes.
+    Frame(Place, Bytes),
+    /// What lies behind the last entry of the complete segment with this base.
+    Filler(u64),
+    /// The index file of that segment.
+    Index(u64),
+}
+
 /// One call's IO. Carried out in the order of the calls.
 pub(super) enum Work {
     Append {
@@ -31,6 +41,11 @@ pub(super) enum Work {
     },
     Vote {
         vote: Bytes,
+        done: Done,
+    },
+    /// Durable bytes are damaged and are written again.
+    Repair {
+        target: Target,
         done: Done,
     },
     /// A purge of whole segments, or with `manifest.discard` of all of them.

@@ -2,16 +2,49 @@
 
 use std::io::{Error, ErrorKind, Result};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use raftmq_model::ids::PhysicalOffset;
 
 use super::StoredEntry;
 use super::index::Place;
+use super::repair::damaged;
 use super::state::{Shared, State};
 use crate::frame::{HEADER_BYTES, check_frame};
 use crate::io::IoFile;
-use crate::segment::{segment_base, segment_name};
+use crate::segment::segment_base;
+
+/// Committed entries whose frames were found whole by the last readers of records, which mostly read several records of one entry.
+pub(super) struct Verified([AtomicU64; VERIFIED_COUNT]);
+
+/// A power of two.
+const VERIFIED_COUNT: usize = 64;
+
+impl Default for Verified {
+    fn default() -> Verified {
+        Verified(std::array::from_fn(|_| AtomicU64::new(u64::MAX)))
+    }
+}
+
+impl Verified {
+    fn slot(&self, index: u64) -> &AtomicU64 {
+        &self.0[(index % VERIFIED_COUNT as u64) as usize]
+    }
+
+    fn holds(&self, index: u64) -> bool {
+        self.slot(index).load(Ordering::Relaxed) == index
+    }
+
+    fn add(&self, index: u64) {
+        self.slot(index).store(index, Ordering::Relaxed);
+    }
+
+    /// The entry is to be checked again.
+    pub(super) fn forget(&self, index: u64) {
+        let _ = self.slot(index).compare_exchange(index, u64::MAX, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
 
 /// Where an entry's bytes are.
 enum Source {
@@ -42,33 +75,22 @@ impl Shared {
         loop {
             let (places, generation) = self.gather(from, to_exclusive, bytes_max)?;
             let mut entries = Vec::with_capacity(places.len());
-            let mut damaged = None;
+            let mut broken = None;
             for (place, source) in places {
                 match self.payload(&place, source)? {
                     Some(payload) => entries.push(stored(&place, payload)),
                     None => {
-                        damaged = Some(place);
+                        broken = Some(place);
                         break;
                     }
                 }
             }
-            let Some(place) = damaged else { return Ok(entries) };
+            let Some(place) = broken else { return Ok(entries) };
             // The entry may have been truncated while it was read; then there is no damage, and another answer.
-            let state = self.state.lock();
-            if state.generation == generation && state.index.get(place.index) == Some(place) {
-                return Err(self.damage(&place));
+            if let Some(damage) = self.note_damage(&place, generation) {
+                return Err(damaged(damage));
             }
         }
-    }
-
-    fn damage(&self, place: &Place) -> Error {
-        let base = segment_base(place.offset, self.options.segment_bytes_max);
-        let file = self.options.dir.join(crate::segment::SEGMENT_DIR).join(segment_name(base));
-        let at = place.offset - base;
-        Error::new(
-            ErrorKind::InvalidData,
-            format!("{} is damaged at byte {at} (entry {})", file.display(), place.index),
-        )
     }
 
     fn gather(&self, from: u64, to_exclusive: u64, bytes_max: usize) -> Result<(Vec<(Place, Source)>, u64)> {
@@ -114,7 +136,7 @@ impl Shared {
 
     pub(super) fn record(&self, at: u64, len: u32) -> Result<Bytes> {
         let nowhere = || Error::new(ErrorKind::NotFound, format!("no entry holds {len} bytes at offset {at}"));
-        let (place, base, source) = {
+        let (place, source, generation) = {
             let state = self.state.lock();
             if let Some(error) = state.objection() {
                 return Err(error);
@@ -123,7 +145,7 @@ impl Shared {
             let place = state.index.get(index).ok_or_else(nowhere)?;
             let base = segment_base(place.offset, self.options.segment_bytes_max);
             let source = source(&state, &place, base)?;
-            (place, base, source)
+            (place, source, state.generation)
         };
         let within = at.checked_sub(place.payload_offset()).ok_or_else(nowhere)?;
         if within.saturating_add(u64::from(len)) > u64::from(place.payload_bytes) {
@@ -132,8 +154,21 @@ impl Shared {
         match source {
             Source::Cache(payload) => Ok(payload.slice(within as usize..within as usize + len as usize)),
             Source::File(file, may_go) => {
-                let bytes = file.bytes(at - base, len as usize)?;
-                Ok(if may_go { Bytes::copy_from_slice(&bytes) } else { bytes })
+                let base = segment_base(place.offset, self.options.segment_bytes_max);
+                // What may be truncated is checked each time: its index can become another entry's.
+                if !may_go && self.verified.holds(place.index) {
+                    return file.bytes(at - base, len as usize);
+                }
+                let Some(payload) = self.payload(&place, Source::File(file, may_go))? else {
+                    return match self.note_damage(&place, generation) {
+                        Some(damage) => Err(damaged(damage)),
+                        None => Err(nowhere()),
+                    };
+                };
+                if !may_go {
+                    self.verified.add(place.index);
+                }
+                Ok(payload.slice(within as usize..within as usize + len as usize))
             }
         }
     }

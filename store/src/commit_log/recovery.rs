@@ -19,7 +19,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::index::EntryIndex;
 use super::manifest::Manifest;
+use super::mend::WantedFrame;
 use super::options::Durability;
+use super::read::Verified;
 use super::scan::{SegmentScan, Step, follows};
 use super::segment_index;
 use super::state::{Shared, State};
@@ -27,7 +29,7 @@ use super::vote::{self, VoteFile};
 use super::writer::Writer;
 use super::zero_ahead::write_zeros;
 use super::{CommitLogOptions, EntryId, OpenError, Recovered};
-use crate::frame::{self, FrameHeader};
+use crate::frame::{self, FrameHeader, HEADER_BYTES};
 use crate::io::{Io, IoFile, OpenMode};
 use crate::segment::{SEGMENT_DIR, parse_segment_name, segment_base, segment_name};
 use raftmq_model::planted::{self, Planted};
@@ -77,7 +79,7 @@ pub(super) fn open(options: CommitLogOptions) -> Opened<(Arc<Shared>, Writer, Re
     };
     recovery.open_segments()?;
     recovery.scan()?;
-    recovery.check_committed()?;
+    recovery.check_committed(None)?;
     if recovery.loss().is_some() {
         loaded.vote_file.forget_committed().map_err(failed)?;
     }
@@ -92,8 +94,14 @@ pub(super) fn open(options: CommitLogOptions) -> Opened<(Arc<Shared>, Writer, Re
         torn_bytes: recovery.torn_bytes,
     };
     let (work, room) = (Condvar::new(), Condvar::new());
-    let shared =
-        Arc::new(Shared { options: recovery.options, state: Mutex::new(state), work, room, driver: Mutex::default() });
+    let shared = Arc::new(Shared {
+        options: recovery.options,
+        state: Mutex::new(state),
+        work,
+        room,
+        driver: Mutex::default(),
+        verified: Verified::default(),
+    });
     let writer = Writer::new(Arc::clone(&shared), loaded.vote_file).map_err(failed)?;
     Ok((shared, writer, recovered))
 }
@@ -112,13 +120,13 @@ fn load_or_begin(options: &CommitLogOptions) -> Opened<Manifest> {
     }
     if !io.list(&dir.join(SEGMENT_DIR)).map_err(failed)?.is_empty() {
         let reason = "there are segments and no manifest".to_owned();
-        return Err(OpenError::Damaged { file: super::manifest::path(dir), offset: 0, reason });
+        return Err(OpenError::Damaged { file: super::manifest::path(dir), offset: 0, reason, wanted: None });
     }
     if io.exists(&vote::path(dir)).map_err(failed)? {
         match VoteFile::load(io, dir) {
             Ok(loaded) if loaded.vote.is_some() => {
                 let reason = "there is a vote and no manifest".to_owned();
-                return Err(OpenError::Damaged { file: super::manifest::path(dir), offset: 0, reason });
+                return Err(OpenError::Damaged { file: super::manifest::path(dir), offset: 0, reason, wanted: None });
             }
             Err(newer @ OpenError::Newer { .. }) => return Err(newer),
             // What a crash at the birth of the log left.
@@ -147,7 +155,19 @@ impl Recovery {
     fn damaged(&self, offset: u64, reason: impl Into<String>) -> OpenError {
         let base = segment_base(offset, self.segment_bytes());
         let file = self.segment_dir.join(segment_name(base));
-        OpenError::Damaged { file, offset: offset - base, reason: reason.into() }
+        OpenError::Damaged { file, offset: offset - base, reason: reason.into(), wanted: None }
+    }
+
+    /// As [`Recovery::damaged`], where the frame that begins at `wanted` would help.
+    fn damaged_frame(&self, offset: u64, reason: impl Into<String>, wanted: u64, upto: Option<u64>) -> OpenError {
+        let base = segment_base(wanted, self.segment_bytes());
+        let mut error = self.damaged(offset, reason);
+        if let OpenError::Damaged { wanted: field, .. } = &mut error {
+            let file = self.segment_dir.join(segment_name(base));
+            let (last, purged) = (self.last, self.manifest.purged);
+            *field = Some(Box::new(WantedFrame { file, base, offset: wanted, last, purged, upto }));
+        }
+        error
     }
 
     /// A frame that this program cannot read is no torn tail: nothing is cut.
@@ -257,7 +277,7 @@ impl Recovery {
             } else if len != segment {
                 return Err(self.damaged(base, format!("the segment has {len} bytes instead of {segment}")));
             }
-            let verify = number + VERIFIED_SEGMENTS >= count;
+            let verify = self.options.verify_all || number + VERIFIED_SEGMENTS >= count;
             let before = self.tail;
             if !is_last && !verify && from == base && self.take_index(&*file, base)? {
                 continue;
@@ -265,10 +285,14 @@ impl Recovery {
             let stop = self.scan_segment(&*file, base, from, verify)?;
             if is_last {
                 // Before anything is cut.
-                self.check_committed()?;
+                self.check_committed((stop < base + segment).then_some(stop))?;
                 self.end_segment(&*file, base, stop)?;
             } else if stop != base + segment {
-                return Err(self.damaged(stop, "a frame was expected there"));
+                if base + segment - stop < HEADER_BYTES as u64 {
+                    self.zero_rest(&*file, base, stop)?;
+                    continue;
+                }
+                return Err(self.damaged_frame(stop, "a frame was expected there", stop, None));
             }
             if is_last && number > 0 && self.tail == before {
                 self.drop_empty_segment(base)?;
@@ -317,12 +341,24 @@ impl Recovery {
         if stop < segment_end {
             if torn > self.options.torn_bytes_max() && !self.options.cut_damage {
                 let reason = format!("a frame was expected there, and there are bytes up to {to}");
-                return Err(self.damaged(from, reason));
+                return Err(self.damaged_frame(from, reason, stop, self.last.map(|(_, last)| last + 1)));
             }
             self.torn_bytes = torn;
             tracing::warn!(segment = base, at = from - base, bytes = torn, "a torn tail was cut");
         }
         write_zeros(file, from - base, to).map_err(|error| self.failed(error))?;
+        file.sync_data().map_err(|error| self.failed(error))
+    }
+
+    /// The rest of a complete segment is too short for a filler, and not zero.
+    fn zero_rest(&self, file: &dyn IoFile, base: u64, from: u64) -> Opened<()> {
+        let end = base + self.segment_bytes();
+        tracing::error!(
+            segment = base,
+            at = from - base,
+            "bytes behind the last frame were damaged, and are zeros again"
+        );
+        write_zeros(file, from - base, end - base).map_err(|error| self.failed(error))?;
         file.sync_data().map_err(|error| self.failed(error))
     }
 
@@ -338,11 +374,16 @@ impl Recovery {
 
     /// A torn write is of entries that nobody has been told about. One that was committed and is missing was damaged, and a
     /// replica that goes on without it could elect a leader which does not have it either.
-    fn check_committed(&self) -> Opened<()> {
+    /// `stop`: where the next frame should be.
+    fn check_committed(&self, stop: Option<u64>) -> Opened<()> {
         match self.loss() {
             Some(index) if !self.options.cut_damage && self.options.durability == Durability::Fsync => {
                 let ends = self.end().map_or("is empty".to_owned(), |end| format!("ends at entry {end}"));
-                Err(self.damaged(self.tail, format!("entry {index} was stored here and committed, and the log {ends}")))
+                let reason = format!("entry {index} was stored here and committed, and the log {ends}");
+                Err(match stop {
+                    Some(stop) => self.damaged_frame(self.tail, reason, stop, Some(index)),
+                    None => self.damaged(self.tail, reason),
+                })
             }
             _ => Ok(()),
         }

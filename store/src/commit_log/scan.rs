@@ -60,6 +60,13 @@ impl SegmentScan<'_> {
         Ok(Step::Entry(Place { term, index, kind, offset: at, payload_bytes }))
     }
 
+    /// The header of the filler at `at`, when there is an intact one; past the map.
+    pub(super) fn frame_copied(&self, at: u64) -> Result<Option<FrameHeader>> {
+        let mut bytes = [0; HEADER_BYTES];
+        self.file.read_exact_at(&mut bytes, at - self.base)?;
+        Ok(check_frame(&bytes::Bytes::copy_from_slice(&bytes), self.base, at))
+    }
+
     /// The header of the frame at `at`, when there is an intact one that ends within the segment. A filler's checksum
     /// is always looked at.
     pub(crate) fn frame(&self, at: u64, verify: bool) -> Result<Option<FrameHeader>> {

@@ -14,7 +14,8 @@ use raftmq_model::ids::PhysicalOffset;
 use super::index::{EntryIndex, Place};
 use super::manifest::Manifest;
 use super::queue::{Frame, Work};
-use super::{CommitLogOptions, Done, EntryId, NewEntry, SegmentInfo};
+use super::read::Verified;
+use super::{CommitLogOptions, Done, EntryId, Integrity, NewEntry, SegmentInfo};
 use crate::frame::{HEADER_BYTES, frame_bytes};
 use crate::io::IoFile;
 use crate::segment::{place, segment_base};
@@ -31,6 +32,8 @@ pub(super) struct Shared {
     pub(super) room: Condvar,
     /// Who drives the log, when it has no IO thread.
     pub(super) driver: Mutex<Option<Waker>>,
+    /// Committed entries whose frames were checked a moment ago.
+    pub(super) verified: Verified,
 }
 
 #[derive(Default)]
@@ -58,6 +61,12 @@ pub(super) struct State {
     pub(super) segments: BTreeMap<u64, Arc<dyn IoFile>>,
     pub(super) vote: Option<Bytes>,
     pub(super) committed: Option<EntryId>,
+    /// Entries that were found damaged and are not repaired yet, by index.
+    pub(super) damaged: BTreeMap<u64, Place>,
+    /// Counts; what is damaged now is not counted here.
+    pub(super) integrity: Integrity,
+    /// Who waits for damage.
+    pub(super) repairer: Option<Waker>,
     pub(super) poison: Option<(ErrorKind, String)>,
     pub(super) closed: bool,
 }
@@ -204,7 +213,11 @@ impl Shared {
     }
 
     /// Queues what `change` makes of the state, or hands `done` the reason why not.
-    fn enqueue(&self, done: Done, change: impl FnOnce(&mut State, Done) -> std::result::Result<Work, (Done, Error)>) {
+    pub(super) fn enqueue(
+        &self,
+        done: Done,
+        change: impl FnOnce(&mut State, Done) -> std::result::Result<Work, (Done, Error)>,
+    ) {
         let mut state = self.state.lock();
         let outcome = match state.objection() {
             Some(error) => Err((done, error)),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::manifest::Manifest;
 use super::queue::{Frame, Work};
+use super::repair::header;
 use super::segment_index::{self, Places};
 use super::state::{Shared, State};
 use super::vote::VoteFile;
@@ -37,7 +38,7 @@ enum Step {
 }
 
 pub(super) struct Writer {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     segment_dir: PathBuf,
     /// The segment that is written: base and file. `None` when the next frame begins a segment.
     current: Option<(u64, Arc<dyn IoFile>)>,
@@ -167,6 +168,10 @@ impl Writer {
                 (outcome.map(|()| self.settled(end, generation)), done)
             }
             Work::Vote { vote, done } => (self.vote_file.save(vote), done),
+            Work::Repair { target, done } => match self.repair(&target) {
+                Ok(outcome) => return done(outcome),
+                Err(error) => (Err(error), done),
+            },
             Work::Purge { manifest, generation, done } => {
                 let outcome = if manifest.discard { self.discard(manifest) } else { self.purge(manifest) };
                 let end = manifest.purged_end;
@@ -237,7 +242,7 @@ impl Writer {
         self.zero_ahead.prepare(end - base)?;
         // Payloads are written from where they are; each header is joined with the padding of the frame before it.
         let headers: Vec<[u8; HEADER_BYTES]> =
-            run.iter().map(|frame| header(frame).encode(base, &frame.payload)).collect();
+            run.iter().map(|frame| header(&frame.place).encode(base, &frame.payload)).collect();
         let mut slices = Vec::with_capacity(run.len() * 3);
         for (frame, header) in run.iter().zip(&headers) {
             let payload_bytes = frame.payload.len() as u64;
@@ -292,6 +297,11 @@ impl Writer {
         segment_index::save(&*options.io, &options.dir, &places)?;
         self.indexed.insert(base);
         Ok(())
+    }
+
+    /// There is an index file of that segment again.
+    pub(super) fn note_indexed(&mut self, base: u64) {
+        self.indexed.insert(base);
     }
 
     /// Removes the index files of segments from `base` on, before these change.
@@ -425,12 +435,6 @@ impl Writer {
             }
         }
     }
-}
-
-fn header(frame: &Frame) -> FrameHeader {
-    let place = &frame.place;
-    let (payload_bytes, term, index, offset) = (place.payload_bytes, place.term, place.index, place.offset);
-    FrameHeader { kind: Some(place.kind), payload_bytes, term, index, offset }
 }
 
 fn copy(error: &Error) -> Error {

@@ -56,7 +56,7 @@ fn read_manifest(io: &dyn Io, dir: &Path, findings: &mut Findings) -> Option<Man
             }
             None
         }
-        Err(OpenError::Damaged { file, offset, reason }) => {
+        Err(OpenError::Damaged { file, offset, reason, .. }) => {
             findings.damage(file, offset, reason);
             None
         }

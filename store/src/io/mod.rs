@@ -141,6 +141,10 @@ pub trait IoFile: Send + Sync {
     /// `UnexpectedEof` when the range goes beyond the file, or what the system says.
     fn bytes(&self, offset: u64, len: usize) -> Result<Bytes>;
 
+    /// Has the system forget what it keeps in memory of a range that is durable, so that the next read comes from the disk. A wish:
+    /// pages that are mapped stay.
+    fn forget_cached(&self, _offset: u64, _len: u64) {}
+
     /// The first position at or after `offset` that may hold other bytes than zeros, `None` when there is none.
     ///
     /// # Errors

@@ -120,7 +120,8 @@ impl RealFile {
 fn map_file(file: &File) -> Result<Mmap> {
     // SAFETY: the map is read only and shared. Files of this crate are written by this process alone (the data folder
     // is locked), are never cut below a range that was given out, and a range that was given out is not written again:
-    // frames are immutable once written, and ranges that may still be truncated are copied (`commit_log::read`).
+    // frames are immutable once written (a repair writes the bytes that were there before they rotted), and ranges that may
+    // still be truncated are copied (`commit_log::read`).
     unsafe { Mmap::map(file) }
 }
 
@@ -183,6 +184,12 @@ impl IoFile for RealFile {
         }
         let start = usize::try_from(offset).map_err(|_| ErrorKind::UnexpectedEof)?;
         Ok(self.mapped(end)?.slice(start..start + len))
+    }
+
+    fn forget_cached(&self, offset: u64, len: u64) {
+        if let Some(len) = std::num::NonZeroU64::new(len) {
+            let _ = rustix::fs::fadvise(&self.file, offset, Some(len), rustix::fs::Advice::DontNeed);
+        }
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<u64>> {

@@ -120,6 +120,20 @@ impl Inode {
         self.durable_len = self.len;
     }
 
+    /// Flips bits of a durable byte, and of its copy in memory where there is one; false when the file ends before.
+    pub(super) fn rot(&mut self, offset: u64, mask: u8) -> bool {
+        if offset >= self.durable_len {
+            return false;
+        }
+        let (number, within) = (offset / SECTOR_BYTES, (offset % SECTOR_BYTES) as usize);
+        self.durable.entry(number).or_insert_with(|| Box::new([0; SECTOR]))[within] ^= mask;
+        [&mut self.dirty, &mut self.doomed]
+            .into_iter()
+            .filter_map(|sectors| sectors.get_mut(&number))
+            .for_each(|sector| sector[within] ^= mask);
+        true
+    }
+
     /// What a failed sync leaves behind: the system takes the pages for clean, and they never reach the disk.
     pub(super) fn doom(&mut self) {
         self.doomed.append(&mut self.dirty);

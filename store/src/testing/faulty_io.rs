@@ -152,19 +152,14 @@ impl FaultyIo {
         state.life += 1;
     }
 
-    /// Flips the bits of `mask` in one durable byte, as rot does.
+    /// Flips the bits of `mask` in one byte at rest, as rot does. What is not synced stays so.
     ///
     /// # Errors
-    /// `NotFound` when there is no such file.
+    /// `NotFound` when there is no such file, or it ends before.
     pub fn rot(&self, path: &Path, offset: u64, mask: u8) -> Result<()> {
         let mut state = self.0.lock();
         let number = state.disk.lookup(path).ok_or(ErrorKind::NotFound)?;
-        let inode = state.disk.inode(number)?;
-        let mut byte = [0];
-        inode.read(&mut byte, offset);
-        inode.write(&[byte[0] ^ mask], offset);
-        inode.sync();
-        Ok(())
+        if state.disk.inode(number)?.rot(offset, mask) { Ok(()) } else { Err(ErrorKind::NotFound.into()) }
     }
 }
 

@@ -4,7 +4,9 @@ use super::super::node::{Node, decode_birth};
 use crate::config::{Peer, Role};
 use raftmq_model::ids::ReplicaId;
 use raftmq_model::meta::Birth;
-use raftmq_proto::admin::{BrokerGroup, ClusterStatusReply, Node as NodeView, Replica, TransferLeaderRequest, Volume};
+use raftmq_proto::admin::{
+    BrokerGroup, ClusterStatusReply, Integrity, Node as NodeView, Replica, TransferLeaderRequest, Volume,
+};
 use raftmq_proto::peer::{ReplicaStatus, StatusReply, TransferRequest};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -134,6 +136,14 @@ fn replica_view(node: u32, own: Result<&ReplicaStatus, &str>, leader: Option<&Re
         applied: own.map_or(0, |status| status.applied_index),
         lag: leader.map_or(last, |leader| leader.last_index).saturating_sub(last),
         first: own.map_or(0, |status| status.first_index),
+        integrity: own.ok().and_then(|status| status.integrity).map(|of| Integrity {
+            damaged: of.damaged,
+            found: of.found,
+            repaired: of.repaired,
+            scrub_passes: of.scrub_passes,
+            scrub_ended_ms: of.scrub_ended_ms,
+            scrub_next: of.scrub_next,
+        }),
         ..Replica::default()
     }
 }

@@ -328,8 +328,7 @@ impl Setup {
             retention_ms: 0,
             retention_bytes_max: 0,
             purge_when_disk_short: true,
-            // Its timer would give every known seed another course.
-            key_index: false,
+            key_index: true,
             durability: Durability::Fsync,
             auto_create_topics: false,
             auto_create_consumer_groups: true,

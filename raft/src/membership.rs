@@ -17,6 +17,7 @@ use openraft::ChangeMembers;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ClientWriteError, RaftError};
 use raftmq_model::ids::ReplicaId;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -58,11 +59,13 @@ impl Members {
         }
     }
 
-    /// The next step towards `placed`; `None`: there is none.
-    fn step(&self, placed: &BTreeSet<ReplicaId>) -> Option<Step> {
+    /// The next step towards `placed`; `None`: there is none. All successors learn before one votes, and the one goes first that
+    /// has the most, so that none waits for one that is down.
+    fn step(&self, placed: &BTreeSet<ReplicaId>, matched: impl Fn(u64) -> Option<u64>) -> Option<Step> {
         if self.joint {
             return Some(Step::Settle);
         }
+        let mut ready = Vec::new();
         for successor in placed {
             let id = successor.to_u64();
             let earlier = |member: &u64| is_earlier_life(*member, *successor);
@@ -74,10 +77,13 @@ impl Members {
             if self.voters.contains(&id) || outlived.is_empty() {
                 continue;
             }
-            let known = self.learners.contains(&id);
-            return Some(if known { Step::Succeed { successor: id, outlived } } else { Step::Learn(id) });
+            if !self.learners.contains(&id) {
+                return Some(Step::Learn(id));
+            }
+            ready.push((matched(id), id, outlived));
         }
-        None
+        let (_, successor, outlived) = ready.into_iter().max_by_key(|(matched, id, _)| (*matched, Reverse(*id)))?;
+        Some(Step::Succeed { successor, outlived })
     }
 }
 
@@ -120,8 +126,12 @@ impl Group {
         let raft = &self.core().raft;
         let mut metrics = raft.metrics();
         loop {
-            let members = Members::of(metrics.borrow_and_update().membership_config.membership());
-            let Some(step) = members.step(placed) else { return };
+            let step = {
+                let now = metrics.borrow_and_update();
+                let matched = |id: u64| now.replication.as_ref()?.get(&id)?.as_ref().map(|at| at.index);
+                Members::of(now.membership_config.membership()).step(placed, matched)
+            };
+            let Some(step) = step else { return };
             tracing::info!(group = self.id().0, step = %Said(&step), "the group's members change");
             match timeout(Duration::from_millis(STEP_MS), take(raft, step.clone())).await {
                 Ok(Ok(())) => {}
@@ -206,7 +216,7 @@ mod tests {
 
     fn step(voters: &[(u32, u32)], learners: &[(u32, u32)], placed: &[(u32, u32)]) -> Option<Step> {
         let members = Members { voters: ids(voters), learners: ids(learners), joint: false };
-        members.step(&placed.iter().copied().map(replica).collect())
+        members.step(&placed.iter().copied().map(replica).collect(), |id| Some(id & 0xff))
     }
 
     const VOTERS: &[(u32, u32)] = &[(1, 1), (2, 1), (3, 1)];
@@ -219,6 +229,14 @@ mod tests {
         let succeed = Step::Succeed { successor: id, outlived: ids(&[(3, 1)]) };
         assert_eq!(step(VOTERS, &[(3, 2)], placed), Some(succeed));
         assert_eq!(step(placed, &[], placed), None);
+    }
+
+    #[test]
+    fn of_two_that_learn_the_one_with_more_votes_first() {
+        let placed = &[(1, 1), (2, 2), (3, 3)];
+        assert_eq!(step(VOTERS, &[(3, 3)], placed), Some(Step::Learn(replica((2, 2)).to_u64())), "all learn first");
+        let first = Step::Succeed { successor: replica((3, 3)).to_u64(), outlived: ids(&[(3, 1)]) };
+        assert_eq!(step(VOTERS, &[(2, 2), (3, 3)], placed), Some(first));
     }
 
     #[test]
@@ -243,6 +261,6 @@ mod tests {
     #[test]
     fn a_change_that_was_begun_is_finished_first() {
         let members = Members { voters: ids(VOTERS), learners: BTreeSet::new(), joint: true };
-        assert_eq!(members.step(&BTreeSet::new()), Some(Step::Settle));
+        assert_eq!(members.step(&BTreeSet::new(), |_| None), Some(Step::Settle));
     }
 }

@@ -214,6 +214,11 @@ impl RaftNode {
         self.shared.links.to(node).attempts_count()
     }
 
+    /// Says that a group cannot go on, for who opens it behind the start of the node.
+    pub fn report_fatal(&self, group: GroupId, reason: impl std::fmt::Display) {
+        self.shared.fatal.report(group, reason.to_string());
+    }
+
     /// Becomes `Some` when a group cannot go on: the process has to exit and leave the rest to its peers.
     #[must_use]
     pub fn fatal(&self) -> watch::Receiver<Option<FatalError>> {

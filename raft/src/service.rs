@@ -156,7 +156,9 @@ impl raft_server::Raft for RaftService {
     async fn frame(&self, request: Request<pb::FrameRequest>) -> Result<Response<pb::FrameReply>, Status> {
         let pb::FrameRequest { group_id, offset } = request.into_inner();
         let none = || Status::not_found(format!("no committed frame of group {group_id} begins at {offset} here"));
-        let log = self.replicas.log(group_id).ok_or_else(none)?;
+        // It may still be opened here, and wait for frames itself.
+        let closed = || Status::unavailable(format!("no log of group {group_id} is open here"));
+        let log = self.replicas.log(group_id).ok_or_else(closed)?;
         match log.committed_frame(PhysicalOffset(offset)) {
             Ok(Some(frame)) => Ok(Response::new(pb::FrameReply { frame, committed_index: 0 })),
             Ok(None) => {

@@ -16,8 +16,8 @@ const SOON: Duration = Duration::from_secs(30);
 fn replicas(status: &Value, node: u64) -> Vec<(String, u64, u64)> {
     let groups = status["groups"].as_array().expect("groups").iter();
     let replicas = groups.map(|group| {
-        let replicas = group["replicas"].as_array().expect("replicas").iter();
-        let replica = replicas.filter(|replica| replica["node"] == node).next_back().expect("replica");
+        let mut replicas = group["replicas"].as_array().expect("replicas").iter();
+        let replica = replicas.rfind(|replica| replica["node"] == node).expect("replica");
         let number = |key: &str| replica[key].as_u64().expect("number");
         (replica["role"].as_str().expect("role").to_owned(), number("incarnation"), number("lag"))
     });

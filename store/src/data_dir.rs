@@ -12,7 +12,8 @@
 //! ```
 //!
 //! The node is written when the folder is made and never changes; the cluster is written once, when it adopts the node, with
-//! the incarnation that it knows the node's new life by ([`DataDir::adopt`]); from then on that stays, too. A folder that lost its `FORMAT` file is a foreign folder.
+//! the incarnation that it knows the node's new life by ([`DataDir::adopt`]); from then on that stays, too. A folder that
+//! lost its `FORMAT` file is a foreign folder.
 
 use std::io::Error;
 use std::path::{Path, PathBuf};

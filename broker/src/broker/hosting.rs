@@ -61,16 +61,10 @@ impl Broker {
         let log = self.log_options(&dir);
         let clock = Arc::new(LogClock::new(Arc::clone(&self.options.clock)));
         // Before the machine reads it.
-        match self.options.raft.mend_log(group, log.clone(), false).await {
-            Err(outdated @ OpenError::Outdated { .. }) => {
-                tracing::error!("{outdated}");
-                self.start_over(group, &dir, log.clone()).await.map_err(disk)?;
-            }
-            mended => mended?,
-        }
+        self.mend(group, &dir, &log, false).await?;
         let mut opened = self.open_machine(group, &dir, &waits, &clock, log.clone()).await;
         if opened.as_ref().err().is_some_and(is_damage) {
-            self.options.raft.mend_log(group, log.clone(), true).await?;
+            self.mend(group, &dir, &log, true).await?;
             opened = self.open_machine(group, &dir, &waits, &clock, log.clone()).await;
         }
         let (machine, view) = opened.map_err(disk)?;
@@ -142,6 +136,18 @@ impl Broker {
     fn key_index(&self, dir: &Path) -> KeyIndex {
         let layout = Layout::for_segments(self.options.segment_bytes_max);
         KeyIndex::new(dir.join("keyindex"), Arc::clone(&self.options.io), layout)
+    }
+
+    /// Has the log repaired, or, when all others have purged what is damaged and nothing hangs on it, starts over.
+    async fn mend(&self, group: GroupId, dir: &Path, log: &CommitLogOptions, thorough: bool) -> Result<(), HostError> {
+        match self.options.raft.mend_log(group, log.clone(), thorough).await {
+            Err(outdated @ OpenError::Outdated { .. }) => {
+                tracing::error!("{outdated}");
+                let started = self.start_over(group, dir, log.clone()).await;
+                started.map_err(|source| HostError::Disk { group, source })
+            }
+            mended => Ok(mended?),
+        }
     }
 
     /// Makes the replica an empty one that keeps its vote. The state goes first: it must never be ahead of the log.

@@ -14,12 +14,17 @@ use raftmq_model::meta::BrokerGroupRecord;
 use raftmq_proto::forward::forward_server::ForwardServer;
 use raftmq_raft::{Group, InitializeError, PeerServerInterceptor};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tonic::service::interceptor::InterceptedService;
+
+/// A start waits this long for a replica; after that it is opened behind it.
+const OPEN_WAIT_MS: u64 = 5_000;
 
 /// Why a broker does not start.
 #[derive(Debug, thiserror::Error)]
@@ -65,8 +70,8 @@ pub struct Broker {
     replicas: Arc<Replicas>,
     router: Router,
     volume: Arc<VolumeWatch>,
-    /// One opening at a time, so that a group is never opened twice.
-    hosted: tokio::sync::Mutex<BTreeMap<GroupId, Hosted>>,
+    /// `None` while it is opened, so that a group is never opened twice.
+    hosted: Mutex<BTreeMap<GroupId, Option<Hosted>>>,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -93,7 +98,7 @@ impl Broker {
         );
         let volume = follow_volume(&options).await.map_err(StartError::Folder)?;
         let looks = Arc::clone(&volume).run(Duration::from_millis(options.limits.disk_check_ms));
-        let hosted = tokio::sync::Mutex::default();
+        let hosted = Mutex::default();
         let broker = Arc::new(Broker { options, replicas, router, volume, hosted, tasks: Mutex::default() });
         broker.tasks.lock().spawn(looks);
         for record in broker.placements().map_err(StartError::Folder)? {
@@ -103,26 +108,50 @@ impl Broker {
         Ok(broker)
     }
 
-    /// Opens the replica of a group that the placement puts on this node; fine when it is open.
+    /// Opens the replica of a group that the placement puts on this node; fine when it is open or being opened.
     ///
+    /// One that takes long, since its log is damaged and waits for a peer, is opened behind the others: it keeps nobody from
+    /// voting in other groups, nor from giving frames of theirs. If that fails, the process has to end ([`RaftNode::fatal`]).
     /// The placement is kept beside the replica, so that it is opened at the next start without the meta group.
     ///
     /// # Errors
     /// See [`HostError`].
-    pub async fn host_group(&self, record: BrokerGroupRecord) -> Result<(), HostError> {
+    pub async fn host_group(self: &Arc<Self>, record: BrokerGroupRecord) -> Result<(), HostError> {
         let group = GroupId(record.id);
         let replica = ReplicaId { node: self.options.node, incarnation: self.options.incarnation };
         if !record.replicas.contains(&replica.to_u64()) {
             return Err(HostError::NotPlaced { group, replica });
         }
-        let mut hosted = self.hosted.lock().await;
-        if hosted.contains_key(&group) {
-            return Ok(());
+        match self.hosted.lock().entry(group) {
+            Entry::Occupied(_) => return Ok(()),
+            Entry::Vacant(place) => place.insert(None),
+        };
+        let (sender, receiver) = oneshot::channel();
+        let broker = Arc::clone(self);
+        self.tasks.lock().spawn(async move {
+            // Nobody waits any more: what is not told ends the process.
+            if let Err(Err(error)) = sender.send(broker.open_hosted(record).await) {
+                broker.options.raft.report_fatal(group, error);
+            }
+        });
+        match timeout(Duration::from_millis(OPEN_WAIT_MS), receiver).await {
+            Ok(opened) => opened.map_err(|_| HostError::Stopped)?,
+            Err(_) => {
+                tracing::warn!(%group, "the replica takes long to open: the node goes on without it until it is");
+                Ok(())
+            }
         }
-        let opened = self.open_replica(&record).await?;
-        let drivers = Drivers::start(&opened);
-        self.replicas.add(opened);
-        hosted.insert(group, Hosted { record, _drivers: drivers });
+    }
+
+    async fn open_hosted(&self, record: BrokerGroupRecord) -> Result<(), HostError> {
+        let group = GroupId(record.id);
+        let opened = self.open_replica(&record).await.inspect_err(|_| drop(self.hosted.lock().remove(&group)))?;
+        // Shut down meanwhile: the Raft node closes what was opened.
+        if let Some(place) = self.hosted.lock().get_mut(&group) {
+            let drivers = Drivers::start(&opened);
+            self.replicas.add(opened);
+            *place = Some(Hosted { record, _drivers: drivers });
+        }
         Ok(())
     }
 
@@ -132,7 +161,7 @@ impl Broker {
     /// # Errors
     /// [`InitializeError::NotAllowed`] when the group has a history; [`InitializeError::Stopped`] when it is not hosted.
     pub async fn initialize_group(&self, group: GroupId) -> Result<(), InitializeError> {
-        let voters: Vec<ReplicaId> = match self.hosted.lock().await.get(&group) {
+        let voters: Vec<ReplicaId> = match self.hosted.lock().get(&group).and_then(Option::as_ref) {
             Some(hosted) => hosted.record.replicas.iter().map(|id| ReplicaId::from_u64(*id)).collect(),
             None => return Err(InitializeError::Stopped),
         };
@@ -188,7 +217,7 @@ impl Broker {
     /// Ends the tasks and lets go of the replicas. The groups themselves are closed by the Raft node.
     pub async fn shutdown(&self) {
         self.tasks.lock().abort_all();
-        self.hosted.lock().await.clear();
+        self.hosted.lock().clear();
         self.replicas.clear();
     }
 }

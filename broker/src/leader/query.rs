@@ -5,7 +5,7 @@
 //! The answer is as of the moment of the call: behind a read barrier, and the index is brought there first.
 
 use super::Replica;
-use super::failure::{failure, of_propose};
+use super::failure::{failure, of_propose, of_read};
 use bytes::Bytes;
 use raftmq_model::batch::{BATCH_HEADER_BYTES, Batch};
 use raftmq_model::ids::{PhysicalOffset, QueueId, QueueOffset, Timestamp, TopicUid};
@@ -54,8 +54,8 @@ impl Replica {
     /// Linearizable.
     ///
     /// # Errors
-    /// NOT_LEADER or NOT_READY; OVERLOADED when [`QUERIES_COUNT_MAX`] are worked on; INVALID when the group has no index;
-    /// UNKNOWN when the leadership could not be confirmed or something cannot be read.
+    /// NOT_LEADER or NOT_READY, also while an entry that is needed is repaired; OVERLOADED when [`QUERIES_COUNT_MAX`] are worked on; INVALID
+    /// when the group has no index; UNKNOWN when the leadership could not be confirmed or something cannot be read.
     pub async fn query(self: &Arc<Self>, request: QueryRequest) -> Result<QueryReply, Failure> {
         self.leading()?;
         let too_many = || failure(Kind::Overloaded, "too many queries at the same time: try again");
@@ -81,7 +81,8 @@ impl Replica {
             Err(error) if error.kind() == ErrorKind::Unsupported => Err(failure(Kind::Invalid, error.to_string())),
             Err(error) => {
                 tracing::error!(group = %self.id(), %error, "a query could not be answered");
-                Err(failure(Kind::Unknown, error.to_string()))
+                // A damaged entry is being repaired: never an answer without it.
+                Err(of_read(Kind::Unknown, "the log or its index", &error))
             }
         }
     }
@@ -101,7 +102,7 @@ impl Replica {
     }
 
     fn find_by_key(&self, query: &Query, by: &By, keys: &KeyIndex, answer: &mut Answer) -> io::Result<()> {
-        let applied = self.applied();
+        let applied = self.view.applied();
         let followed = keys.follow(self.group.log(), applied, CATCH_UP_BYTES_MAX)?;
         if !followed.up_to_date {
             let next = followed.next_index;
@@ -161,7 +162,7 @@ impl Replica {
             let middle = low + (high - low) / 2;
             let unit = self.view.queues().read(topic, queue, QueueOffset(middle), 1)?;
             // What was purged meanwhile is older.
-            let stored = unit.first().and_then(|unit| self.log_time(unit.physical));
+            let stored = unit.first().map(|unit| self.log_time(unit.physical)).transpose()?.flatten();
             if stored.is_some_and(|stored| stored >= time) { high = middle } else { low = middle + 1 }
         }
         Ok(QueueOffset(low))
@@ -182,7 +183,7 @@ impl Replica {
                 return Ok(());
             }
             for unit in &units {
-                if self.log_time(unit.physical).is_some_and(|time| time > query.to) {
+                if self.log_time(unit.physical)?.is_some_and(|time| time > query.to) {
                     return Ok(());
                 }
                 found.push((unit.physical, queue, QueueOffset(next)));
@@ -193,10 +194,13 @@ impl Replica {
     }
 
     /// The log time of the entry at an offset; `None` when the log holds none there.
-    fn log_time(&self, at: PhysicalOffset) -> Option<Timestamp> {
+    fn log_time(&self, at: PhysicalOffset) -> io::Result<Option<Timestamp>> {
         let log = self.group.log();
-        let head = log.record(log.payload_around(at)?, BATCH_HEADER_BYTES as u32).ok()?;
-        Batch::peek_now(&head)
+        let Some(payload) = log.payload_around(at) else { return Ok(None) };
+        match log.record(payload, BATCH_HEADER_BYTES as u32) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            head => Ok(Batch::peek_now(&head?)),
+        }
     }
 
     /// The message whose record lies at `physical`, if it is one that is looked for and it is stored; `known` is its place.
@@ -206,7 +210,7 @@ impl Replica {
         physical: PhysicalOffset,
         known: Option<(QueueId, QueueOffset)>,
     ) -> io::Result<Option<QueriedMessage>> {
-        let Some(time) = self.log_time(physical).filter(|time| (query.from..=query.to).contains(time)) else {
+        let Some(time) = self.log_time(physical)?.filter(|time| (query.from..=query.to).contains(time)) else {
             return Ok(None);
         };
         let Some(record) = self.record_at(physical)? else { return Ok(None) };

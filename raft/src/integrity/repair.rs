@@ -8,11 +8,13 @@ use std::io;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// Between two rounds over what is damaged, at first and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// A round begins no repair after this time.
+const ROUND_MAX: Duration = Duration::from_secs(5);
 
 /// Follows the repairs of one log. Clones follow the same.
 #[derive(Clone)]
@@ -81,17 +83,25 @@ impl Repairs {
 }
 
 async fn run(log: CommitLog, source: FrameSource, leader: watch::Receiver<Option<NodeId>>, told: watch::Sender<u64>) {
+    let mut turn: usize = 0;
     loop {
         poll_fn(|context| log.poll_damage(context)).await;
         let mut pause = PAUSE_MIN;
         loop {
-            let damaged = log.damaged();
+            let mut damaged = log.damaged();
             told.send_replace(damaged.len() as u64);
             if damaged.is_empty() {
                 break;
             }
-            let mut repaired = false;
+            // A round is short, since what was purged or truncated meanwhile is not asked for any more; the next one begins elsewhere.
+            let count = damaged.len();
+            damaged.rotate_left(turn % count);
+            turn = turn.wrapping_add(1);
+            let (mut repaired, started) = (false, Instant::now());
             for damage in &damaged {
+                if started.elapsed() >= ROUND_MAX {
+                    break;
+                }
                 let first = *leader.borrow();
                 match repair(&log, &source, first, damage).await {
                     Ok(true) => {

@@ -62,7 +62,8 @@ impl FrameSource {
         }
         match purged.iter().min() {
             Some(committed) if purged.len() == nodes_count => Asked::Purged(*committed),
-            _ => Asked::Nobody { all_answered },
+            // Who has purged it has everything behind it, too: this replica waits until all can say so.
+            purged => Asked::Nobody { all_answered: all_answered && purged.is_none() },
         }
     }
 }

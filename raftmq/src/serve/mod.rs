@@ -82,7 +82,11 @@ async fn live(node: &Arc<Node>) -> Result<(), Failure> {
             () = stop.wanted() => return Ok(()),
         }
     }
-    let born = born::start(Arc::clone(node), peer_listener).await?;
+    // A damaged log waits for peers, perhaps long.
+    let born = tokio::select! {
+        born = born::start(Arc::clone(node), peer_listener) => born?,
+        () = stop.wanted() => return Ok(()),
+    };
     let mut fatal = born.raft.fatal();
     tokio::select! {
         error = fatal.wait_for(Option::is_some) => {

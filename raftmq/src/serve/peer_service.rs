@@ -138,6 +138,10 @@ impl Peer for PeerService {
         self.check(&request)?;
         let id = request.into_inner().group_id;
         let group = self.group(id)?;
+        if self.node.incarnation() > 1 {
+            // It replaced one that was there at the birth: its groups have a history, which it may not have got yet.
+            return Ok(Response::new(InitializeReply {}));
+        }
         let birth = self.node.placement().ok_or_else(|| Status::unavailable("the node is starting"))?;
         let voters = voters(&birth, GroupId(id));
         match group.initialize(&voters).await {

@@ -72,6 +72,8 @@ pub struct Broker {
     volume: Arc<VolumeWatch>,
     /// `None` while it is opened, so that a group is never opened twice.
     hosted: Mutex<BTreeMap<GroupId, Option<Hosted>>>,
+    /// Tells of each opening that ended.
+    ended: watch::Sender<()>,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -99,7 +101,15 @@ impl Broker {
         let volume = follow_volume(&options).await.map_err(StartError::Folder)?;
         let looks = Arc::clone(&volume).run(Duration::from_millis(options.limits.disk_check_ms));
         let hosted = Mutex::default();
-        let broker = Arc::new(Broker { options, replicas, router, volume, hosted, tasks: Mutex::default() });
+        let broker = Arc::new(Broker {
+            options,
+            replicas,
+            router,
+            volume,
+            hosted,
+            ended: watch::Sender::new(()),
+            tasks: Mutex::default(),
+        });
         broker.tasks.lock().spawn(looks);
         for record in broker.placements().map_err(StartError::Folder)? {
             broker.host_group(record).await?;
@@ -122,19 +132,29 @@ impl Broker {
         if !record.replicas.contains(&replica.to_u64()) {
             return Err(HostError::NotPlaced { group, replica });
         }
-        match self.hosted.lock().entry(group) {
-            Entry::Occupied(_) => return Ok(()),
-            Entry::Vacant(place) => place.insert(None),
+        let is_new = match self.hosted.lock().entry(group) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(place) => place.insert(None).is_none(),
         };
+        let patience = Duration::from_millis(OPEN_WAIT_MS);
+        if !is_new {
+            // Who has begun it hears of an error.
+            let mut ended = self.ended.subscribe();
+            let opened = ended.wait_for(|()| self.hosted.lock().get(&group).is_none_or(Option::is_some));
+            let _ = timeout(patience, opened).await;
+            return Ok(());
+        }
         let (sender, receiver) = oneshot::channel();
         let broker = Arc::clone(self);
         self.tasks.lock().spawn(async move {
             // Nobody waits any more: what is not told ends the process.
-            if let Err(Err(error)) = sender.send(broker.open_hosted(record).await) {
+            let opened = broker.open_hosted(record).await;
+            broker.ended.send_replace(());
+            if let Err(Err(error)) = sender.send(opened) {
                 broker.options.raft.report_fatal(group, error);
             }
         });
-        match timeout(Duration::from_millis(OPEN_WAIT_MS), receiver).await {
+        match timeout(patience, receiver).await {
             Ok(opened) => opened.map_err(|_| HostError::Stopped)?,
             Err(_) => {
                 tracing::warn!(%group, "the replica takes long to open: the node goes on without it until it is");

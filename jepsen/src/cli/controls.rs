@@ -26,7 +26,7 @@ fn pinned(fault: Planted) -> u64 {
         | Planted::ReadyTooEarly
         | Planted::StaleHandleAccepted
         | Planted::CommittedTooEarly => 0,
-        Planted::QueueNotTruncated => 49,
+        Planted::QueueNotTruncated => 71,
     }
 }
 

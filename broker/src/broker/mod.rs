@@ -121,7 +121,7 @@ impl Broker {
     /// Opens the replica of a group that the placement puts on this node; fine when it is open or being opened.
     ///
     /// One that takes long, since its log is damaged and waits for a peer, is opened behind the others: it keeps nobody from
-    /// voting in other groups, nor from giving frames of theirs. If that fails, the process has to end ([`RaftNode::fatal`]).
+    /// voting in other groups, nor from giving frames of theirs. If that fails, the process has to end (`RaftNode::fatal`).
     /// The placement is kept beside the replica, so that it is opened at the next start without the meta group.
     ///
     /// # Errors

@@ -33,10 +33,11 @@ type Statuses = BTreeMap<u32, StatusReply>;
 
 /// Makes node `id`, whose folder is empty, a member again; answers its incarnation. Its replicas catch up afterwards.
 pub(super) async fn replace(node: &Arc<Node>, id: u32) -> Result<u32, Status> {
+    // Before anything is asked: what a replacement before this one did to the node must be seen.
+    let _one = node.birth.lock().await;
     let answers = node.links.statuses(Duration::from_millis(STATUS_MS)).await;
     let statuses: Statuses = answers.into_iter().filter_map(|(id, answer)| Some((id, answer.ok()?))).collect();
     let Some(born) = node.born() else { return pass_on(&statuses, id).await };
-    let _one = node.birth.lock().await;
     let view = born.meta.view();
     let record = view.nodes.get(&id).ok_or_else(|| Status::not_found(format!("there is no node {id}")))?;
     let status = statuses.get(&id).ok_or_else(|| {

@@ -40,7 +40,25 @@ pub struct Node {
     pub states: BTreeMap<GroupId, Shared>,
     pub address: String,
     pub incarnation: u32,
+    /// What it listens on in its first life: held from the choice of the port on, as else two nodes could get the same.
+    listener: Option<TcpListener>,
     dir: TempDir,
+}
+
+impl Node {
+    async fn listen(&mut self) -> TcpListener {
+        if let Some(listener) = self.listener.take() {
+            return listener;
+        }
+        // The last life's listener goes with its runtime, a moment after the node.
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match TcpListener::bind(&self.address) {
+                Err(_) if Instant::now() < until => tokio::task::yield_now().await,
+                bound => return bound.unwrap(),
+            }
+        }
+    }
 }
 
 pub struct Cluster {
@@ -69,12 +87,12 @@ impl Cluster {
     pub fn prepare(count: u32) -> Cluster {
         let (mut nodes, own) = (BTreeMap::new(), own_address());
         for node in 1..=count {
-            // A free port, taken again when the node starts.
             let listener = TcpListener::bind((own, 0)).unwrap();
             let address = listener.local_addr().unwrap().to_string();
             let dir = tempfile::tempdir().unwrap();
             let (groups, states) = (BTreeMap::new(), BTreeMap::new());
-            nodes.insert(node, Node { raft: None, groups, states, address, incarnation: 1, dir });
+            let listener = Some(listener);
+            nodes.insert(node, Node { raft: None, groups, states, address, incarnation: 1, listener, dir });
         }
         let addresses = nodes.iter().map(|(node, of)| (NodeId(*node), of.address.clone())).collect();
         Cluster { nodes, peers: PeerAddresses::new(addresses), log: log_options, scrub_interval_ms: 3_600_000 }
@@ -116,7 +134,7 @@ impl Cluster {
             let opened = raft.open_group(GroupOptions::new(*group, log), machine).await.unwrap();
             at.groups.insert(*group, opened);
         }
-        let listener = TcpListener::bind(&at.address).unwrap();
+        let listener = at.listen().await;
         raft.serve_peers(listener, Routes::default()).await.unwrap();
         at.raft = Some(raft);
     }

@@ -14,7 +14,7 @@ const PORT_STEP: u16 = 100;
 pub(crate) const NODES_MAX: u32 = 9;
 
 /// Lays a new playground out. With `port`: client ports count from it, admin ports from 100 above, peer ports from 200
-/// above. Without: free ports of the system's choice.
+/// above. Without: free ports.
 pub(crate) fn plan(dir: &Path, nodes: u32, groups: u32, port: Option<u16>) -> Result<Playground, Failure> {
     assert!((1..=NODES_MAX).contains(&nodes), "the command line bounds the number of nodes");
     let ports = match port {
@@ -51,12 +51,24 @@ fn counted(base: u16, nodes: u32) -> Result<Vec<u16>, Failure> {
     Ok(ports)
 }
 
+/// Where the search for free ports goes on: below the ports that systems give to outgoing connections (from 32 768 on).
+/// One of those could take the port of a node that is down, and the node would not start again.
+const FREE_PORTS: std::ops::Range<u32> = 10_000..32_000;
+/// Searches that begin at the same time begin this far apart, going by the process.
+const FREE_PORTS_APART: u32 = 97;
+
 /// Ports that are free now.
 fn free(count: usize) -> Result<Vec<u16>, Failure> {
-    let failed = |error: std::io::Error| Failure::failed(format!("no free port: {error}"));
+    let len = FREE_PORTS.end - FREE_PORTS.start;
+    let first = std::process::id().wrapping_mul(FREE_PORTS_APART) % len;
+    let ports = (0..len).map(|at| (FREE_PORTS.start + (first + at) % len) as u16);
     // All are held until all are known, so that none is given twice.
-    let held = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    held.iter().map(|listener| listener.local_addr().map(|address| address.port()).map_err(failed)).collect()
+    let held: Vec<_> =
+        ports.filter_map(|port| Some((port, TcpListener::bind(("127.0.0.1", port)).ok()?))).take(count).collect();
+    if held.len() < count {
+        return Err(Failure::failed(format!("there are no {count} free ports in {FREE_PORTS:?}")));
+    }
+    Ok(held.into_iter().map(|(port, _)| port).collect())
 }
 
 /// Writes the nodes' folders and configuration files.

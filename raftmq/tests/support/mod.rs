@@ -97,8 +97,10 @@ impl Drop for Raftmq {
     }
 }
 
-/// An address that nobody listens on.
+/// An address that nobody listens on, and no one else will: each is on a loopback address of its own.
 pub(crate) fn free_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("port");
-    listener.local_addr().expect("address").to_string()
+    static NEXT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
+    let [high, low] = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_be_bytes();
+    let process = u8::try_from(std::process::id() % 250).expect("below 250");
+    format!("127.{}.{high}.{}:7000", process + 2, low.wrapping_add(1))
 }

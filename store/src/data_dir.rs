@@ -27,7 +27,8 @@ use crate::io::{Io, IoFile, OpenMode, read_file, replace_file};
 const LOCK: &str = "LOCK";
 const FORMAT: &str = "FORMAT";
 const MAGIC: &str = "raftmq data folder";
-/// The format of everything in a data folder.
+/// The format of everything in a data folder: raised together with the version of any unit in it, since one unit alone that
+/// looks newer can be rot.
 pub const FORMAT_VERSION: u32 = 1;
 const FORMAT_BYTES_MAX: u64 = 4096;
 /// Bytes that a cluster id may have.

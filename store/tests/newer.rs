@@ -70,8 +70,6 @@ fn make_newer(file: &Path, at: u64, checksum: Option<(u64, u64)>) {
 fn units() -> Vec<(&'static str, PathBuf, u64, (u64, u64))> {
     vec![
         ("manifest", "manifest".into(), 0, (52, 4)),
-        ("first slot of the vote", "vote".into(), 0, (16, 4)),
-        ("second slot of the vote", "vote".into(), SLOT, (16, 4)),
         ("first frame", segment(0), 0, (40, 4)),
         ("frame in the middle of an old segment", segment(1), 2 * FRAME_BYTES, (40, 4)),
         ("filler of an old segment", segment(1), 7 * FRAME_BYTES, (40, 4)),
@@ -112,9 +110,40 @@ fn a_newer_unit_is_refused_and_nothing_changes() {
     }
 }
 
+fn slots_of_the_vote() -> [(&'static str, PathBuf, u64, (u64, u64)); 2] {
+    [("first slot of the vote", "vote".into(), 0, (16, 4)), ("second slot of the vote", "vote".into(), SLOT, (16, 4))]
+}
+
+#[test]
+fn one_slot_of_the_vote_that_looks_newer_is_rot_and_two_are_a_newer_program() {
+    let [first, second] = slots_of_the_vote();
+    for slots in [vec![&first], vec![&second], vec![&first, &second]] {
+        let dir = tempfile::tempdir().unwrap();
+        write_log(dir.path());
+        for (_, file, at, checksum) in &slots {
+            make_newer(&dir.path().join(file), *at, Some(*checksum));
+        }
+        let before = std::fs::read(dir.path().join("vote")).unwrap();
+        match CommitLog::open(options(dir.path())) {
+            Ok((log, recovered)) => {
+                assert!(slots.len() == 1 && recovered.vote == Some(Bytes::from_static(b"vote")));
+                drop(log);
+                let healed = std::fs::read(dir.path().join("vote")).unwrap();
+                let slot = SLOT as usize;
+                assert!(healed != before && healed[..64] == healed[slot..slot + 64], "both slots are equal again");
+            }
+            Err(error) => {
+                assert_eq!(slots.len(), 2, "{error}");
+                assert!(error.to_string().contains("format version 2 at byte 0"), "{error}");
+                assert_eq!(std::fs::read(dir.path().join("vote")).unwrap(), before);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_version_byte_that_rotted_is_damage_as_any_other() {
-    for (name, file, at, _) in units() {
+    for (name, file, at, _) in units().into_iter().chain(slots_of_the_vote()) {
         let dir = tempfile::tempdir().unwrap();
         write_log(dir.path());
         make_newer(&dir.path().join(&file), at, None);

@@ -93,8 +93,8 @@ fn mend(io: &FaultyIo, peer: &CommitLog) -> Result<(CommitLog, usize), OpenError
                 assert_eq!(recovered.torn_bytes, 0, "nothing committed is cut");
                 return Ok((log, taken));
             }
-            Err(OpenError::Damaged { wanted: Some(wanted), .. }) => {
-                let mut wanted = *wanted;
+            Err(error) => {
+                let Some(mut wanted) = error.wanted().cloned() else { return Err(error) };
                 loop {
                     let frame = peer.committed_frame(wanted.offset()).unwrap().expect("the peer has it");
                     taken += 1;
@@ -104,7 +104,6 @@ fn mend(io: &FaultyIo, peer: &CommitLog) -> Result<(CommitLog, usize), OpenError
                     }
                 }
             }
-            Err(other) => return Err(other),
         }
     }
     panic!("the log is not whole after {taken} frames");
@@ -198,6 +197,26 @@ fn a_run_of_damaged_frames_is_mended_one_after_the_other() {
         let (log, _) = mend(&io, &peer).unwrap();
         scrub_and_repair(&log, &peer, 5000).unwrap();
         assert!(files(&io) == files(&peer_io), "page {page}");
+        assert_whole(&log);
+    }
+}
+
+/// One bit of the version, and one elsewhere in the header.
+#[test]
+fn a_frame_that_rotted_into_what_looks_newer_is_mended_as_any_other() {
+    let peer_io = replica();
+    let peer = open(&peer_io);
+    let last = tail(&peer) - tail(&peer) % SEGMENT;
+    for base in [0, last] {
+        let io = replica();
+        let path = Path::new(LOG).join(raftmq_store::segment::segment_name(base));
+        io.rot(&path, 4, 2).unwrap();
+        io.rot(&path, 30, 1).unwrap();
+        let refused = CommitLog::open(log_options(&io)).map(drop).unwrap_err();
+        assert!(matches!(refused, OpenError::Newer { offset: 0, found: 3, .. }), "{refused}");
+        let (log, taken) = mend(&io, &peer).unwrap();
+        assert_eq!(taken, 1);
+        assert!(files(&io) == files(&peer_io));
         assert_whole(&log);
     }
 }

@@ -32,8 +32,8 @@ pub(crate) async fn open_log(
             Ok(opened) => return Ok(opened),
             Err(error) => error,
         };
-        match &error {
-            LogError::Damaged { wanted: Some(wanted), .. } if source.has_peers() => {
+        match error.wanted() {
+            Some(wanted) if source.has_peers() => {
                 tracing::error!(group = group.0, "{error}; the replica waits for the frame of a peer");
                 if !mend(source, options, wanted, closing).await? {
                     return Err(OpenError::Log { group, source: error });

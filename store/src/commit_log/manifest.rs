@@ -113,7 +113,7 @@ impl Manifest {
         let bytes = read_file(io, &file, 4096).map_err(|source| OpenError::Io { dir: dir.to_path_buf(), source })?;
         let Some(bytes) = bytes else { return Ok(None) };
         if let Some(found) = Manifest::newer_version(&bytes) {
-            return Err(OpenError::Newer { file, offset: 0, found, known: VERSION });
+            return Err(OpenError::Newer { file, offset: 0, found, known: VERSION, wanted: None });
         }
         Manifest::decode(&bytes).map(Some).map_err(|reason| OpenError::Damaged {
             file,

@@ -138,7 +138,7 @@ pub enum OpenError {
         /// The frame of another replica that would help, when it is one that is damaged.
         wanted: Option<Box<WantedFrame>>,
     },
-    /// A newer program wrote it. Nothing was changed.
+    /// A newer program wrote it, or two bits of it rotted and one lies in its version. Nothing was changed.
     #[error(
         "{} has the format version {found} at byte {offset}, and this program knows up to {known}: use a newer one",
         file.display()
@@ -152,6 +152,8 @@ pub enum OpenError {
         found: u8,
         /// What this program reads.
         known: u8,
+        /// When it is a frame: the frame of another replica. One that fits proves that this one is damaged.
+        wanted: Option<Box<WantedFrame>>,
     },
     /// The vote file cannot be read, and a replica that forgot its vote must not run.
     #[error("the vote in {} cannot be read ({reason}), and a replica that forgot its vote must not run", file.display())]
@@ -169,6 +171,17 @@ pub enum OpenError {
         /// What the system said.
         source: Error,
     },
+}
+
+impl OpenError {
+    /// The frame of another replica with which the log opens, when it is one that is missing.
+    #[must_use]
+    pub fn wanted(&self) -> Option<&WantedFrame> {
+        match self {
+            OpenError::Damaged { wanted, .. } | OpenError::Newer { wanted, .. } => wanted.as_deref(),
+            OpenError::Options { .. } | OpenError::Vote { .. } | OpenError::Io { .. } => None,
+        }
+    }
 }
 
 /// The log of one group. Clones are handles of one log; the last one to go ends the IO thread after what is queued.

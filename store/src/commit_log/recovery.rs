@@ -160,21 +160,27 @@ impl Recovery {
 
     /// As [`Recovery::damaged`], where the frame that begins at `wanted` would help.
     fn damaged_frame(&self, offset: u64, reason: impl Into<String>, wanted: u64, upto: Option<u64>) -> OpenError {
-        let base = segment_base(wanted, self.segment_bytes());
         let mut error = self.damaged(offset, reason);
         if let OpenError::Damaged { wanted: field, .. } = &mut error {
-            let file = self.segment_dir.join(segment_name(base));
-            let (last, purged) = (self.last, self.manifest.purged);
-            *field = Some(Box::new(WantedFrame { file, base, offset: wanted, last, purged, upto }));
+            *field = Some(self.wanted(wanted, upto));
         }
         error
+    }
+
+    fn wanted(&self, offset: u64, upto: Option<u64>) -> Box<WantedFrame> {
+        let base = segment_base(offset, self.segment_bytes());
+        let file = self.segment_dir.join(segment_name(base));
+        Box::new(WantedFrame { file, base, offset, last: self.last, purged: self.manifest.purged, upto })
     }
 
     /// A frame that this program cannot read is no torn tail: nothing is cut.
     fn newer(&self, offset: u64, found: u8) -> OpenError {
         let base = segment_base(offset, self.segment_bytes());
         let file = self.segment_dir.join(segment_name(base));
-        OpenError::Newer { file, offset: offset - base, found, known: frame::VERSION }
+        let is_last = self.segments.last_key_value().is_none_or(|(last, _)| *last == base);
+        let upto = self.last.filter(|_| is_last).map(|(_, last)| last + 1);
+        let wanted = Some(self.wanted(offset, upto));
+        OpenError::Newer { file, offset: offset - base, found, known: frame::VERSION, wanted }
     }
 
     /// Opens the segments of the log, and removes those that a purge or a reset left behind.

@@ -1,31 +1,25 @@
 //! A replica of a group, for those who propose and ask.
 
-use crate::adaptor::Adaptor;
 use crate::early_election::Alarms;
-use crate::errors::{CompactError, InitializeError, ProposeError, TransferError};
+use crate::errors::{InitializeError, ProposeError, TransferError};
 use crate::integrity::{GroupIntegrity, Progress, RepairTask, Repairs};
 use crate::leadership::Leadership;
 use crate::liveness::Liveness;
 use crate::peers::PeerState;
 use crate::proposer::Proposer;
+use crate::purge::Purges;
 use crate::status::{self, GroupStatus};
 use crate::transfer::Transfer;
-use crate::types::{LogId, Raft};
+use crate::types::Raft;
 use bytes::Bytes;
 use openraft::ReadPolicy;
-use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{InitializeError as RaftInitializeError, LinearizableReadError, RaftError};
 use parking_lot::Mutex;
 use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
 use raftmq_store::commit_log::CommitLog;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::timeout;
-
-/// How long a purge may be put off before its caller is told.
-const PURGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A handle of one replica. Clones are cheap and share the replica; futures may be dropped at any time without harm to
 /// other calls. Deadlines are the caller's business.
@@ -45,6 +39,7 @@ pub(crate) struct Core {
     pub(crate) repairs: Repairs,
     pub(crate) repair_task: RepairTask,
     pub(crate) scrub: Mutex<Progress>,
+    pub(crate) purges: Purges,
     /// Whether files may be read by threads beside the runtime's.
     pub(crate) threaded: bool,
 }
@@ -170,57 +165,5 @@ impl Group {
     /// group is closed.
     pub async fn read_repaired<T>(&self, read: impl Fn(&CommitLog) -> std::io::Result<T>) -> std::io::Result<T> {
         self.0.repairs.read(|| read(&self.0.log)).await
-    }
-
-    /// Takes a snapshot of what is applied here and forgets the log up to it, on this replica only. A replica that needs
-    /// what was forgotten gets the snapshot.
-    ///
-    /// # Errors
-    /// See [`CompactError`].
-    pub async fn compact(&self) -> Result<(), CompactError> {
-        let raft = &self.0.raft;
-        let prepared = raft.with_state_machine(|adaptor| Box::pin(async move { adaptor.prepare_snapshot() })).await;
-        let covers = prepared.map_err(|_| CompactError::Stopped)?.map_err(CompactError::NoSnapshot)?;
-        self.forget(covers.ok_or(CompactError::NothingApplied)?).await
-    }
-
-    /// Forgets the log up to the entry at `index`, on this replica only, of which its machine keeps a snapshot: a replica that
-    /// needs what was forgotten gets that. Nothing to do when the log begins behind it already.
-    ///
-    /// # Errors
-    /// See [`CompactError`].
-    pub async fn purge_upto(&self, index: u64) -> Result<(), CompactError> {
-        if self.0.log.purged().is_some_and(|(_, purged)| purged >= index) {
-            return Ok(());
-        }
-        let prepare = move |adaptor: &mut Adaptor| adaptor.prepare_kept_snapshot(index);
-        let raft = &self.0.raft;
-        let prepared = raft.with_state_machine(move |adaptor| Box::pin(async move { prepare(adaptor) })).await;
-        let covers = prepared.map_err(|_| CompactError::Stopped)?.map_err(CompactError::NoSnapshot)?;
-        let covers = covers.ok_or_else(|| {
-            let what = format!("there is none behind entry {index}");
-            CompactError::NoSnapshot(std::io::Error::new(std::io::ErrorKind::NotFound, what))
-        })?;
-        self.forget(covers).await
-    }
-
-    /// Lets the Raft library take the snapshot that is prepared, and purge the log up to it.
-    async fn forget(&self, covers: LogId) -> Result<(), CompactError> {
-        let raft = &self.0.raft;
-        raft.trigger().snapshot().await.map_err(|_| CompactError::Stopped)?;
-        let mut metrics = raft.metrics();
-        while metrics.borrow_and_update().snapshot < Some(covers) {
-            metrics.changed().await.map_err(|_| CompactError::Stopped)?;
-        }
-        raft.trigger().purge_log(covers.index).await.map_err(|_| CompactError::Stopped)?;
-        // The Raft library puts it off while a follower reads there, and may never come back to it when this replica stops
-        // leading meanwhile.
-        let purged = timeout(PURGE_TIMEOUT, async {
-            while metrics.borrow_and_update().purged < Some(covers) {
-                metrics.changed().await.map_err(|_| CompactError::Stopped)?;
-            }
-            Ok(())
-        });
-        purged.await.unwrap_or(Err(CompactError::Postponed))
     }
 }

@@ -31,6 +31,7 @@ mod offline;
 mod options;
 mod peers;
 mod proposer;
+mod purge;
 mod service;
 mod status;
 mod transfer;

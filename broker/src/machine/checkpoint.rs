@@ -146,6 +146,8 @@ struct Shared {
     bounds: CheckpointBounds,
     /// The snapshot that the log begins behind, as far as it is known: kept, whatever the state says.
     needed: AtomicU64,
+    /// The purge point of the last checkpoint. A later one makes the next checkpoint due at once: the log goes after it.
+    purged: AtomicU64,
     /// Held by who writes to the store; taken before `pending`.
     writing: Mutex<()>,
     pending: Mutex<Pending>,
@@ -170,26 +172,29 @@ struct Pending {
 }
 
 impl Checkpoints {
+    /// Begins with a state of that horizon; also gives up to where the log can go ([`Horizon::released`]).
     pub(super) fn start(
         name: String,
         store: Arc<dyn StateStore>,
         queues: Arc<ConsumeQueues>,
         snapshots: Snapshots,
-        released: watch::Sender<u64>,
+        horizon: &Horizon,
         bounds: CheckpointBounds,
         threaded: bool,
-    ) -> io::Result<Checkpoints> {
+    ) -> io::Result<(Checkpoints, watch::Receiver<u64>)> {
+        let (released, seen) = watch::channel(horizon.released(&snapshots)?);
         let (wake, taken) = (Condvar::new(), Condvar::new());
         let (writing, pending) = (Mutex::default(), Mutex::default());
-        let needed = AtomicU64::new(0);
-        let shared = Shared { store, queues, snapshots, released, bounds, needed, writing, pending, wake, taken };
+        let (needed, purged) = (AtomicU64::new(0), AtomicU64::new(horizon.purged));
+        let shared =
+            Shared { store, queues, snapshots, released, bounds, needed, purged, writing, pending, wake, taken };
         let shared = Arc::new(shared);
         let run = {
             let shared = Arc::clone(&shared);
             move || shared.run()
         };
         let thread = threaded.then(|| std::thread::Builder::new().name(name).spawn(run)).transpose()?;
-        Ok(Checkpoints { shared, thread })
+        Ok((Checkpoints { shared, thread }, seen))
     }
 
     /// Takes the changes of one run over. Waits only when the thread is far behind; without a thread, makes the checkpoints
@@ -208,13 +213,13 @@ impl Checkpoints {
         }
         pending.add(changes, taken);
         if self.thread.is_none() {
-            if pending.due(&shared.bounds) {
+            if shared.due(&pending) {
                 let taken = std::mem::take(&mut *pending);
                 pending.failed = shared.write(taken).err().map(|error| error.to_string());
             }
             return Ok(());
         }
-        let full = pending.full(&shared.bounds);
+        let full = shared.full(&pending);
         drop(pending);
         if full {
             shared.wake.notify_one();
@@ -319,22 +324,25 @@ impl Pending {
         self.snapshots.extend(taken.snapshot);
         self.since.get_or_insert_with(Instant::now);
     }
-
-    fn full(&self, bounds: &CheckpointBounds) -> bool {
-        self.bytes >= bounds.bytes || self.entries >= bounds.entries || !self.snapshots.is_empty()
-    }
-
-    fn due(&self, bounds: &CheckpointBounds) -> bool {
-        let Some(since) = self.since else { return false };
-        self.full(bounds) || self.closing || since.elapsed() >= bounds.interval
-    }
 }
 
 impl Shared {
+    fn full(&self, pending: &Pending) -> bool {
+        pending.bytes >= self.bounds.bytes
+            || pending.entries >= self.bounds.entries
+            || !pending.snapshots.is_empty()
+            || pending.horizon.purged > self.purged.load(Ordering::Acquire)
+    }
+
+    fn due(&self, pending: &Pending) -> bool {
+        let Some(since) = pending.since else { return false };
+        self.full(pending) || pending.closing || since.elapsed() >= self.bounds.interval
+    }
+
     fn run(&self) {
         loop {
             let mut pending = self.pending.lock();
-            while !pending.due(&self.bounds) {
+            while !self.due(&pending) {
                 if pending.closing {
                     return;
                 }
@@ -386,6 +394,7 @@ impl Shared {
         batch.put(BOOKKEEPING_KEY.to_vec(), kept.encode());
         self.store.write(batch)?;
         self.store.flush()?;
+        self.purged.fetch_max(pending.horizon.purged, Ordering::AcqRel);
         for topic in pending.topics_removed {
             self.queues.remove_topic(topic);
         }

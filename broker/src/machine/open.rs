@@ -14,7 +14,6 @@ use raftmq_store::state::StateStore;
 use raftmq_store::{CommitLog, EntryKind, Snapshots, StoredEntry};
 use std::io;
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// Bytes of log that the refill of the stored-once window reads at a time.
 const REPLAY_BYTES_MAX: usize = 8 << 20;
@@ -60,14 +59,12 @@ impl BrokerMachine {
         }
         let (applied, restored) = restored.map_or((0, None), |kept| (kept.applied, Some(kept.bookkeeping)));
         let name = format!("checkpoint-{group}");
-        let released = watch::Sender::new(Horizon::of(&state).released(&snapshots)?);
-        let seen = released.subscribe();
-        let checkpoints = {
+        let (checkpoints, released) = {
             let (queues, snapshots) = (Arc::clone(&queues), snapshots.clone());
-            Checkpoints::start(name, store, queues, snapshots, released, checkpoints, threaded)?
+            Checkpoints::start(name, store, queues, snapshots, &Horizon::of(&state), checkpoints, threaded)?
         };
         clock.applied(state.now());
-        let view = Arc::new(MachineView::new(state, applied, queues, snapshots, seen));
+        let view = Arc::new(MachineView::new(state, applied, queues, snapshots, released));
         let machine = BrokerMachine {
             view: Arc::clone(&view),
             rules,

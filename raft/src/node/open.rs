@@ -13,6 +13,7 @@ use crate::machine::Machine;
 use crate::network::Network;
 use crate::options::GroupOptions;
 use crate::proposer::Proposer;
+use crate::purge::Purges;
 use crate::transfer::Transfer;
 use crate::types::Raft;
 use parking_lot::Mutex;
@@ -78,6 +79,7 @@ pub(super) async fn open(
         repairs,
         repair_task,
         scrub: Mutex::default(),
+        purges: Purges::default(),
         threaded,
         raft,
     });

@@ -1,7 +1,9 @@
-//! Prints how fast a log takes batches of 1 KiB records, each batch synced before the next one, next to how fast the disk takes
-//! the same batches written and synced by nothing but that: `cargo run --release -p raftmq-store --example append_rate -- DIR`.
+//! Prints how fast a log takes batches of 1 KiB records, each batch synced before the next one, next to what fio gets from the disk
+//! with blocks of that size and a `fdatasync` after each: `cargo run --release -p raftmq-store --example append_rate -- DIR`.
+//! Needs `fio` (a package of Debian and of most others).
 //!
-//! Both write into blocks that were written before, in turns, so that a disk whose pace changes is fair to both.
+//! Rounds in turns, so that a disk whose pace changes is fair to all: fio into a new file, as the log writes into new segments;
+//! fio over a file that was written before, which no log can do that keeps what it was given; the log.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,43 +15,46 @@
 
 use bytes::Bytes;
 use raftmq_store::{CommitLog, CommitLogOptions, EntryKind, NewEntry};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 const RECORD_BYTES: usize = 1024;
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_secs(2);
-/// Bytes of the plain file; it is written again from its start.
-const FILE_BYTES: u64 = 1 << 30;
+/// Bytes that fio writes at most in one round, and the file that it writes over.
+const NEW_FILE: &str = "8g";
+const OLD_FILE: &str = "1g";
+/// Bytes per second of a write job, in KiB, in fio's terse output.
+const TERSE_WRITE_KIB_S: usize = 47;
 
-/// A plain file whose blocks exist.
-struct Plain {
-    file: File,
-    at: u64,
-}
-
-impl Plain {
-    fn new(dir: &Path) -> Plain {
-        let file = File::options().create(true).truncate(true).write(true).open(dir.join("plain")).unwrap();
-        let zeros = vec![0; 1 << 20];
-        for at in (0..FILE_BYTES).step_by(zeros.len()) {
-            file.write_all_at(&zeros, at).unwrap();
+/// What fio writes in a second, in bytes, with blocks of that size and a sync after each.
+fn fio(dir: &Path, block_bytes: usize, arguments: &[&str]) -> f64 {
+    let output = Command::new("fio")
+        .args([
+            "--name=append",
+            "--rw=write",
+            "--ioengine=psync",
+            "--fdatasync=1",
+            "--output-format=terse",
+            "--terse-version=3",
+        ])
+        .arg(format!("--directory={}", dir.display()))
+        .arg(format!("--bs={block_bytes}"))
+        .arg(format!("--runtime={}", ROUND.as_secs()))
+        .args(arguments)
+        .output()
+        .expect("fio is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_file() {
+            std::fs::remove_file(entry.path()).unwrap();
         }
-        file.sync_all().unwrap();
-        Plain { file, at: 0 }
     }
-
-    fn batch(&mut self, bytes: &[u8]) {
-        if self.at + bytes.len() as u64 > FILE_BYTES {
-            self.at = 0;
-        }
-        self.file.write_all_at(bytes, self.at).unwrap();
-        self.file.sync_data().unwrap();
-        self.at += bytes.len() as u64;
-    }
+    let line = String::from_utf8(output.stdout).unwrap();
+    line.split(';').nth(TERSE_WRITE_KIB_S).unwrap().parse::<f64>().unwrap() * 1024.0
 }
 
 struct Log {
@@ -84,24 +89,34 @@ fn measure(batch_bytes: usize, mut batch: impl FnMut()) -> f64 {
 
 fn main() {
     let dir = PathBuf::from(std::env::args().nth(1).expect("a folder to write in"));
+    println!(
+        "MiB/s            fio, new file   fio, over a file   log   log / fio, new file   least and most of the rounds"
+    );
     for records in [1, 16, 64, 256, 1024] {
         let work = dir.join(format!("append-rate-{records}"));
         std::fs::create_dir_all(&work).unwrap();
         let payload = Bytes::from(vec![7; records * RECORD_BYTES]);
-        let (mut plain, mut log) = (Plain::new(&work), Log::new(&work));
-        let (mut plain_rate, mut log_rate) = (0.0, 0.0);
+        let mut log = Log::new(&work);
+        let (mut new, mut over, mut own, mut ratios) = (0.0, 0.0, 0.0, Vec::new());
         for _ in 0..ROUNDS {
-            plain_rate += measure(payload.len(), || plain.batch(&payload)) / ROUNDS as f64;
-            log_rate += measure(payload.len(), || log.batch(&payload)) / ROUNDS as f64;
+            let new_file = fio(&work, payload.len(), &[&format!("--size={NEW_FILE}")]);
+            over += fio(&work, payload.len(), &[&format!("--size={OLD_FILE}"), "--overwrite=1"]);
+            let rate = measure(payload.len(), || log.batch(&payload));
+            (new, own) = (new + new_file, own + rate);
+            ratios.push(rate / new_file);
         }
-        let mib = |rate: f64| rate / f64::from(1 << 20);
+        ratios.sort_by(f64::total_cmp);
+        let mib = |rate: f64| rate / ROUNDS as f64 / f64::from(1 << 20);
         println!(
-            "{records:>5} records a batch: disk {:>7.1} MiB/s, log {:>7.1} MiB/s, ratio {:.2}",
-            mib(plain_rate),
-            mib(log_rate),
-            log_rate / plain_rate
+            "{records:>5} records    {:>10.1}   {:>10.1}   {:>10.1}   {:>6.2}   {:.2} to {:.2}",
+            mib(new),
+            mib(over),
+            mib(own),
+            own / new,
+            ratios[0],
+            ratios[ROUNDS - 1]
         );
-        drop((plain, log));
+        drop(log);
         std::fs::remove_dir_all(&work).unwrap();
     }
 }

@@ -22,6 +22,7 @@ fn small(dir: &Path) -> CommitLogOptions {
         write_bytes_max: 32768,
         cache_bytes_max: 10_000,
         zero_ahead_bytes: 8192,
+        holes_bytes_min: 3000,
         ..CommitLogOptions::new(dir)
     }
 }

@@ -11,6 +11,9 @@ const PAGE_BYTES: u64 = 4096;
 /// Segments are not larger than this.
 const SEGMENT_BYTES_LIMIT: u64 = 1 << 32;
 
+/// There both take about the same time on ext4 (`append_rate`), and one writes half the bytes: disks have limits for these.
+const HOLES_BYTES_MIN: u64 = 256 << 10;
+
 /// When an append counts as done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
@@ -40,6 +43,9 @@ pub struct CommitLogOptions {
     pub durability: Durability,
     /// Bytes that are zero-written ahead of the tail, so that a sync changes no block map; 0 for none.
     pub zero_ahead_bytes: u64,
+    /// Appends that are written together and have this many bytes go into holes: for them the journal commit of their sync costs
+    /// less than writing all their blocks twice.
+    pub holes_bytes_min: u64,
     /// Bytes of the volume that are not zeroed ahead into (an eighth of a small volume): they are for what must be written
     /// though the disk is full.
     pub reserve_bytes: u64,
@@ -67,6 +73,7 @@ impl CommitLogOptions {
             queue_bytes_max: 128 << 20,
             durability: Durability::Fsync,
             zero_ahead_bytes: 16 << 20,
+            holes_bytes_min: HOLES_BYTES_MIN,
             reserve_bytes: 0,
             io_thread: true,
             cut_damage: false,

@@ -239,7 +239,7 @@ impl Writer {
         let start = run.first().map_or(self.tail, |frame| frame.place.offset);
         let end = run.last().map_or(self.tail, |frame| frame.place.end());
         assert_eq!(start, self.tail, "frames have no gaps but fillers");
-        self.zero_ahead.prepare(end - base)?;
+        self.zero_ahead.prepare(start - base, end - base)?;
         // Payloads are written from where they are; each header is joined with the padding of the frame before it.
         let headers: Vec<[u8; HEADER_BYTES]> =
             run.iter().map(|frame| header(&frame.place).encode(base, &frame.payload)).collect();

@@ -2,8 +2,9 @@
 //!
 //! A helper thread does it, chunk by chunk, each synced by itself; the writer waits only when the tail catches up.
 //! Invariant: the helper touches only `zeroed..target`, the writer only what lies below `zeroed`. Where helper threads are
-//! not allowed the writer zeroes inline. On a volume that is nearly full nothing is zeroed: entries are then written into
-//! holes, which costs their syncs more and takes no room that acks and votes need.
+//! not allowed the writer zeroes inline. Large runs of frames are written into holes: one journal commit costs less than writing
+//! all that twice. On a volume that is nearly full nothing is zeroed: entries are then written into holes, which costs their
+//! syncs more and takes no room that acks and votes need.
 
 use std::io::{Error, IoSlice, Result};
 use std::path::PathBuf;
@@ -76,6 +77,7 @@ impl Room {
 pub(super) struct ZeroAhead {
     step: u64,
     segment_bytes: u64,
+    holes_bytes_min: u64,
     room: Room,
     common: Arc<Common>,
     helper: Option<JoinHandle<()>>,
@@ -85,6 +87,7 @@ impl ZeroAhead {
     /// `step` 0 turns it off.
     pub(super) fn start(step: u64, options: &CommitLogOptions, threaded: bool) -> Result<ZeroAhead> {
         let room = Room { io: Arc::clone(&options.io), dir: options.dir.clone(), reserve_bytes: options.reserve_bytes };
+        let (segment_bytes, holes_bytes_min) = (options.segment_bytes_max, options.holes_bytes_min);
         let common = Arc::new(Common::default());
         let helper = if threaded && step > 0 {
             let common = Arc::clone(&common);
@@ -92,7 +95,7 @@ impl ZeroAhead {
         } else {
             None
         };
-        Ok(ZeroAhead { step, segment_bytes: options.segment_bytes_max, room, common, helper })
+        Ok(ZeroAhead { step, segment_bytes, holes_bytes_min, room, common, helper })
     }
 
     /// Goes on in another segment file from `from` on. What it did before is over when this returns.
@@ -120,10 +123,13 @@ impl ZeroAhead {
         progress
     }
 
-    /// Returns when everything below `to` may be written, and sees to it that zeroing goes on ahead of it.
-    pub(super) fn prepare(&self, to: u64) -> Result<()> {
+    /// Returns when `from..to`, where the log goes on, may be written, and sees to it that zeroing goes on ahead of it.
+    pub(super) fn prepare(&self, from: u64, to: u64) -> Result<()> {
         if self.step == 0 {
             return Ok(());
+        }
+        if to - from >= self.holes_bytes_min {
+            return self.leave_holes(to);
         }
         let mut progress = self.common.progress.lock();
         let Some(zone) = &mut progress.zone else { return Ok(()) };
@@ -156,6 +162,22 @@ impl ZeroAhead {
             }
             self.common.changed.wait(&mut progress);
         }
+    }
+
+    /// Returns when everything below `to` may be written, and the helper is done.
+    fn leave_holes(&self, to: u64) -> Result<()> {
+        if self.common.progress.lock().zone.as_ref().is_none_or(|zone| zone.zeroed >= to) {
+            return Ok(());
+        }
+        let mut progress = self.paused();
+        if let Some(error) = progress.failed.take() {
+            return Err(error);
+        }
+        if let Some(zone) = &mut progress.zone {
+            zone.zeroed = zone.zeroed.max(to);
+            zone.target = zone.zeroed;
+        }
+        Ok(())
     }
 }
 

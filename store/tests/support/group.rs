@@ -70,6 +70,8 @@ pub fn log_options(io: &Arc<dyn Io>, root: &Path) -> CommitLogOptions {
         segment_bytes_max: SEGMENT,
         write_bytes_max: 8192,
         zero_ahead_bytes: 4096,
+        // Some runs are written into holes, others into zeros.
+        holes_bytes_min: 2000,
         io_thread: false,
         io: Arc::clone(io),
         ..CommitLogOptions::new(root.join("log"))

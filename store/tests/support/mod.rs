@@ -19,6 +19,8 @@ pub fn options(io: &FaultyIo, segment: u64, write: u64) -> CommitLogOptions {
         write_bytes_max: write,
         cache_bytes_max: 2000,
         zero_ahead_bytes: 4096,
+        // Some runs are written into holes, others into zeros.
+        holes_bytes_min: 2000,
         io_thread: false,
         io: Arc::new(io.clone()),
         ..CommitLogOptions::new(Path::new("/data/group"))

@@ -200,6 +200,11 @@ impl Adaptor {
         Ok(Some(Snapshot { meta, snapshot: wrap_snapshot(next_offset.0, &kept.data) }))
     }
 
+    /// See [`LogStore::spare`].
+    pub(crate) fn spare(&self, index: u64) {
+        self.log.spare(index);
+    }
+
     /// The state as of now; taken between two applies, so it is one moment of the log.
     fn take_snapshot(&mut self) -> io::Result<Snapshot> {
         let applied = self.books.applied;

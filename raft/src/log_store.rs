@@ -13,6 +13,7 @@ use openraft::{OptionalSend, RaftTypeConfig};
 use parking_lot::Mutex;
 use raftmq_model::ids::PhysicalOffset;
 use raftmq_store::commit_log::{CommitLog, Done, Recovered};
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
@@ -39,6 +40,8 @@ struct Shared {
     repairs: OnceLock<Repairs>,
     /// The last purge, which may name an entry before the first that the log ever had.
     purged: Mutex<Option<LogId>>,
+    /// What the Raft library is asked to purge that is no snapshot's end (see `purge.rs`): the log stays as it is.
+    spared: Mutex<BTreeSet<u64>>,
 }
 
 impl LogStore {
@@ -54,6 +57,7 @@ impl LogStore {
             durable: DurableEnd::new(next),
             restart_at: Mutex::default(),
             purged: Mutex::default(),
+            spared: Mutex::default(),
             repairs: OnceLock::new(),
         };
         Ok(LogStore { log, shared: Arc::new(shared) })
@@ -74,6 +78,14 @@ impl LogStore {
         self.log.purged()
     }
 
+    /// Lets the next purge up to that entry leave the log as it is.
+    pub(crate) fn spare(&self, index: u64) {
+        let purged = self.log.purged().map_or(0, |(_, purged)| purged);
+        let mut spared = self.shared.spared.lock();
+        *spared = spared.split_off(&purged);
+        spared.insert(index);
+    }
+
     /// Where the entry after `index` goes on all replicas. Beyond the end of the log that is known from the snapshot that
     /// the state came from.
     pub(crate) fn offset_after(&self, index: u64) -> io::Result<PhysicalOffset> {
@@ -86,6 +98,7 @@ impl LogStore {
     /// A snapshot was installed: when the log is purged beyond its end it goes on here.
     pub fn expect_restart_at(&self, offset: PhysicalOffset) {
         *self.shared.restart_at.lock() = Some(offset);
+        self.shared.spared.lock().clear();
     }
 
     /// From now on, reads wait for the repair of damaged entries.
@@ -238,6 +251,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn purge(&mut self, upto: LogId) -> io::Result<()> {
         let id = term_index(&upto);
+        if self.shared.spared.lock().contains(&id.1) && self.log.last().is_some_and(|(_, last)| last >= id.1) {
+            return Ok(());
+        }
         if self.log.last().is_some_and(|(_, last)| last >= id.1) {
             self.done(|log, done| log.purge(id.1, done)).await?;
         } else {

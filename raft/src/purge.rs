@@ -3,7 +3,8 @@
 //! The Raft library purges at once on a follower. On a leader it puts a purge off while a follower reads there, and goes on with
 //! it when that follower makes progress; when the leadership goes meanwhile it never comes back to it, and takes being asked
 //! for the same index again for done. So the last [`SPARE_COUNT`] entries before the snapshot are not asked for at first:
-//! they are what can be asked for again, one at a time.
+//! they are what can be asked for again, one at a time. Our log itself goes from snapshot to snapshot: it takes no notice
+//! of these ([`crate::log_store::LogStore::spare`]).
 
 use crate::adaptor::Adaptor;
 use crate::errors::CompactError;
@@ -20,7 +21,7 @@ const PURGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// What is asked for and not put off is purged within this time.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often one purge can be asked for again.
-const SPARE_COUNT: u64 = 16;
+const SPARE_COUNT: u64 = 4;
 
 /// The purges of one replica, one at a time: the last index that the Raft library was asked for.
 #[derive(Default)]
@@ -43,10 +44,9 @@ fn next(asked: Option<u64>, purged: Option<u64>, covers: u64, leads: bool) -> Ne
     let first = covers.saturating_sub(SPARE_COUNT);
     match asked {
         Some(asked) if asked >= covers => Next::Wait,
-        // Everything that it was asked for is done.
-        asked if asked >= Some(first) && purged >= asked => Next::Ask(covers),
-        Some(asked) if asked >= first && leads => Next::Wait,
-        Some(asked) if asked >= first => Next::Ask(asked + 1),
+        // Done, or forgotten.
+        Some(asked) if asked >= first && (purged >= Some(asked) || !leads) => Next::Ask(asked + 1),
+        Some(asked) if asked >= first => Next::Wait,
         _ => Next::Ask(first),
     }
 }
@@ -102,6 +102,12 @@ impl Group {
             let (waits_for, until) = match next(*asked, purged, covers.index, leads) {
                 Next::Done => return Ok(()),
                 Next::Ask(index) => {
+                    if index != covers.index {
+                        let spare = move |adaptor: &mut Adaptor| adaptor.spare(index);
+                        let spared =
+                            core.raft.with_state_machine(move |adaptor| Box::pin(async move { spare(adaptor) }));
+                        spared.await.map_err(|_| CompactError::Stopped)?;
+                    }
                     *asked = Some(index);
                     core.raft.trigger().purge_log(index).await.map_err(|_| CompactError::Stopped)?;
                     (index, deadline.min(Instant::now() + ASK_TIMEOUT))
@@ -129,29 +135,30 @@ mod tests {
 
     #[test]
     fn a_purge_that_was_put_off_is_asked_for_again_when_the_leadership_is_gone() {
-        assert_eq!(next(None, None, 100, true), Next::Ask(84));
+        assert_eq!(next(None, None, 100, true), Next::Ask(96));
         // Put off: the leader goes on by itself.
-        assert_eq!(next(Some(84), None, 100, true), Next::Wait);
-        assert_eq!(next(Some(84), Some(84), 100, true), Next::Ask(100));
-        assert_eq!(next(Some(100), Some(84), 100, true), Next::Wait);
+        assert_eq!(next(Some(96), None, 100, true), Next::Wait);
+        assert_eq!(next(Some(96), Some(96), 100, true), Next::Ask(97));
+        assert_eq!(next(Some(99), Some(99), 100, true), Next::Ask(100));
         assert_eq!(next(Some(100), Some(100), 100, true), Next::Done);
         // Forgotten with the leadership.
-        assert_eq!(next(Some(84), None, 100, false), Next::Ask(85));
+        assert_eq!(next(Some(96), None, 100, false), Next::Ask(97));
         assert_eq!(next(Some(99), None, 100, false), Next::Ask(100));
         // There is nothing left to ask for until the next snapshot, and then there is.
         assert_eq!(next(Some(100), None, 100, false), Next::Wait);
-        assert_eq!(next(Some(100), None, 200, false), Next::Ask(184));
+        assert_eq!(next(Some(100), None, 200, false), Next::Ask(196));
     }
 
     #[test]
     fn a_purge_of_few_entries_is_asked_for_as_one_of_many() {
-        assert_eq!(next(None, None, 5, false), Next::Ask(0));
-        assert_eq!(next(Some(0), Some(0), 5, false), Next::Ask(5));
+        assert_eq!(next(None, None, 3, false), Next::Ask(0));
+        assert_eq!(next(Some(0), Some(0), 3, false), Next::Ask(1));
         // Something was purged before this process ran, or by an installed snapshot.
-        assert_eq!(next(None, Some(90), 100, false), Next::Ask(84));
-        assert_eq!(next(Some(84), Some(90), 100, false), Next::Ask(100));
+        assert_eq!(next(None, Some(98), 100, false), Next::Ask(96));
+        assert_eq!(next(Some(96), Some(98), 100, true), Next::Ask(97));
         // Asked for something between the first and the last of the next one.
-        assert_eq!(next(Some(100), Some(100), 110, true), Next::Ask(110));
-        assert_eq!(next(Some(100), Some(50), 110, false), Next::Ask(101));
+        assert_eq!(next(Some(100), Some(100), 102, true), Next::Ask(101));
+        assert_eq!(next(Some(100), Some(50), 102, true), Next::Wait);
+        assert_eq!(next(Some(100), Some(50), 102, false), Next::Ask(101));
     }
 }

@@ -96,7 +96,8 @@ pub fn reach(options: &CommitLogOptions, wanted: &WantedFrame) -> Result<u64> {
 /// What the system says, and when the vote file cannot be read.
 pub fn start_over(options: &CommitLogOptions) -> Result<()> {
     let io = &*options.io;
-    VoteFile::load(io, &options.dir).map_err(Error::other)?.vote_file.forget_committed()?;
+    VoteFile::load(io, &options.dir).map_err(Error::other)?;
+    // The next start goes on with it, and forgets what was committed: not before, since `reach` goes by that.
     Manifest { discard: true, ..Manifest::new(options.segment_bytes_max) }.save(io, &options.dir)
 }
 

@@ -63,7 +63,11 @@ pub(super) fn open(options: CommitLogOptions) -> Opened<(Arc<Shared>, Writer, Re
     let segment_dir = dir.join(SEGMENT_DIR);
     options.io.create_dir_all(&segment_dir).map_err(failed)?;
     let manifest = load_or_begin(&options)?;
-    let loaded = VoteFile::load(&*options.io, &dir)?;
+    let mut loaded = VoteFile::load(&*options.io, &dir)?;
+    if manifest.discard {
+        loaded.vote_file.forget_committed().map_err(failed)?;
+        loaded.committed = None;
+    }
     let (start, index) = (manifest.start, EntryIndex::starting_at(manifest.purged.map_or(0, |purged| purged.1 + 1)));
     let segments = BTreeMap::new();
     let mut recovery = Recovery {

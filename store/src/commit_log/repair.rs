@@ -301,8 +301,11 @@ impl Writer {
             header.extend_from_slice(&FrameHeader::filler(from, end - from).encode(base, &[]));
         }
         super::zero_ahead::write_zeros(&*file, from - base + header.len() as u64, end - base)?;
-        overwrite(&*file, from - base, &header, &[])?;
-        shared.state.lock().integrity.repaired_count += 1;
+        if overwrite(&*file, from - base, &header, &[])? {
+            shared.state.lock().integrity.repaired_count += 1;
+        } else {
+            tracing::error!(segment = base, "the filler is damaged, also after it was written again");
+        }
         Ok(())
     }
 

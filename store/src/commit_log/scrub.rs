@@ -77,7 +77,8 @@ impl Shared {
         let Some(start) = state.index.get(first).filter(|_| first < end) else { return Ok(None) };
         let base = self.base(&start);
         let Some(file) = state.segments.get(&base).cloned() else { return Ok(None) };
-        let segment_last = state.index.first_at(base + segment).min(end);
+        let next_segment = state.index.first_at(base + segment);
+        let segment_last = next_segment.min(end);
         let mut places = Vec::new();
         for index in first..segment_last {
             let Some(place) = state.index.get(index) else { break };
@@ -86,8 +87,8 @@ impl Shared {
             }
             places.push(place);
         }
-        let ends_segment = places.last().is_some_and(|last| last.index + 1 == segment_last)
-            && state.segments.range(base + segment..).next().is_some();
+        // What ends it was synced before the next segment was begun, and is looked at once an entry there is durable, too.
+        let ends_segment = next_segment < end && places.last().is_some_and(|last| last.index + 1 == next_segment);
         Ok(Some(Run { places, base, file, generation: state.generation, ends_segment }))
     }
 

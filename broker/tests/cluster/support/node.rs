@@ -242,8 +242,15 @@ impl Cluster {
     /// The node that leads and is ready, once there is one.
     pub(crate) async fn leader(&self) -> NodeId {
         let ready = self.nodes.keys().map(|id| {
-            let (id, mut leadership) = (*id, self.replica(*id).leadership());
+            let (id, broker) = (*id, self.broker(*id));
             Box::pin(async move {
+                // A node that takes long to open a group hosts it behind its start.
+                let mut leadership = loop {
+                    match broker.replica(GROUP) {
+                        Some(replica) => break replica.leadership(),
+                        None => tokio::task::yield_now().await,
+                    }
+                };
                 leadership.wait_for(|now| now.leader == Some(id) && now.ready).await.map(|_| id).unwrap()
             })
         });

@@ -21,6 +21,7 @@ mod log_clock;
 pub mod machine;
 pub mod options;
 pub mod router;
+mod units;
 pub mod volume;
 
 // The node's copy of the meta group.

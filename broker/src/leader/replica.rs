@@ -8,6 +8,7 @@ use super::wait_table::WaitTable;
 use crate::machine::MachineView;
 use crate::meta_client::MetaClient;
 use crate::options::BrokerLimits;
+use crate::units::UnitScrub;
 use crate::volume::{Admission, Succession, Volumes};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -65,6 +66,9 @@ pub struct Replica {
     pub(super) attempts: Arc<Attempts>,
     /// Rotates over the queues that a pop starts with.
     pub(super) turn: AtomicUsize,
+    /// Held by who repairs a ConsumeQueue unit.
+    pub(super) unit_repairs: Arc<tokio::sync::Mutex<()>>,
+    pub(super) unit_scrub: Mutex<UnitScrub>,
     leadership: watch::Receiver<Leadership>,
     leaderless_since: Mutex<Option<Instant>>,
     pub(super) volumes: Volumes,
@@ -90,6 +94,8 @@ impl Replica {
             planner: Planner::default(),
             attempts: Arc::default(),
             turn: AtomicUsize::new(0),
+            unit_repairs: Arc::default(),
+            unit_scrub: Mutex::default(),
             leadership,
             leaderless_since: Mutex::new(Some(Instant::now())),
             volumes: options.volumes,

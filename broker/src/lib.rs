@@ -37,6 +37,6 @@ pub mod service;
 pub mod settings;
 pub mod status;
 
-pub use broker::{Broker, HostError, StartError};
+pub use broker::{Broker, HostError, StartError, decode_placement};
 pub use options::BrokerOptions;
 pub use router::{RouteError, Router};

@@ -4,6 +4,8 @@ mod hosting;
 mod placement;
 mod placement_file;
 
+pub use placement_file::decode as decode_placement;
+
 use crate::forward::ForwardService;
 use crate::leader::{Drivers, Replica, Replicas, scrub_units};
 use crate::options::BrokerOptions;

@@ -23,8 +23,9 @@ pub(super) fn encode(record: &BrokerGroupRecord) -> Vec<u8> {
     bytes
 }
 
-/// The record of a group; `None` when the file is damaged, or another group's.
-pub(super) fn decode(bytes: &[u8], group: u32) -> Option<BrokerGroupRecord> {
+/// The record in the placement file of a group's folder; `None` when the file is damaged, or another group's.
+#[must_use]
+pub fn decode(bytes: &[u8], group: u32) -> Option<BrokerGroupRecord> {
     let record = match bytes.split_last_chunk::<CRC_BYTES>() {
         Some((record, [CRC_KEY, crc @ ..])) if crc32fast::hash(record) == u32::from_le_bytes(*crc) => {
             BrokerGroupRecord::decode(record).ok()

@@ -21,6 +21,9 @@ use tokio::time::{Instant, timeout_at};
 /// Rounds of one receive: more are needed when plans turn out stale, or when a filter skips all that one plan looks at.
 const ROUNDS_COUNT_MAX: usize = 8;
 
+/// Repairs of ConsumeQueue units that one round of plans waits for.
+const REPAIRS_COUNT_MAX: usize = 64;
+
 /// What one receive is about.
 struct Receive {
     topic: Arc<TopicConfig>,
@@ -58,17 +61,7 @@ impl Replica {
             }
         }
         for _ in 0..ROUNDS_COUNT_MAX {
-            let plans = match self.plans(&receive) {
-                Ok(plans) => plans,
-                Err((queue, error)) => {
-                    if let Some(damage) = UnitDamage::of(&error) {
-                        self.repair_unit(damage, Kind::Invalid, receive.deadline).await?;
-                        continue;
-                    }
-                    tracing::error!(group = %self.id(), topic = %request.topic_uid, %queue, %error, "cannot plan a receive");
-                    return Err(of_read(Kind::Invalid, &format!("a message of queue {queue}"), &error));
-                }
-            };
+            let plans = self.plans_repaired(&receive).await?;
             if plans.is_empty() {
                 break;
             }
@@ -78,6 +71,27 @@ impl Replica {
             }
         }
         Ok(Vec::new())
+    }
+
+    /// As [`Replica::plans`]; damaged units that it meets are repaired first.
+    async fn plans_repaired(&self, receive: &Receive) -> Result<Vec<Step>, Failure> {
+        for repairs in 0.. {
+            let (queue, error) = match self.plans(receive) {
+                Ok(plans) => return Ok(plans),
+                Err(failed) => failed,
+            };
+            match UnitDamage::of(&error) {
+                Some(damage) if repairs < REPAIRS_COUNT_MAX => {
+                    self.repair_unit(damage, Kind::Invalid, receive.deadline).await?;
+                }
+                _ => {
+                    let topic = receive.topic.uid();
+                    tracing::error!(group = %self.id(), %topic, %queue, %error, "cannot plan a receive");
+                    return Err(of_read(Kind::Invalid, &format!("a message of queue {queue}"), &error));
+                }
+            }
+        }
+        unreachable!("repairs are bounded")
     }
 
     /// Reads the request and sees to it that the group knows its topic and consumer group.

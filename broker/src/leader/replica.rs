@@ -4,6 +4,7 @@ use super::attempts::Attempts;
 use super::failure::{failure, of_propose};
 use super::planner::Planner;
 use super::query::QUERIES_COUNT_MAX;
+use super::units::UnitIntegrity;
 use super::wait_table::WaitTable;
 use crate::machine::MachineView;
 use crate::meta_client::MetaClient;
@@ -68,7 +69,10 @@ pub struct Replica {
     pub(super) turn: AtomicUsize,
     /// Held by who repairs a ConsumeQueue unit.
     pub(super) unit_repairs: Arc<tokio::sync::Mutex<()>>,
+    /// Held for a step, which may take long.
     pub(super) unit_scrub: Mutex<UnitScrub>,
+    /// What the last step said.
+    pub(super) unit_integrity: Mutex<UnitIntegrity>,
     leadership: watch::Receiver<Leadership>,
     leaderless_since: Mutex<Option<Instant>>,
     pub(super) volumes: Volumes,
@@ -96,6 +100,7 @@ impl Replica {
             turn: AtomicUsize::new(0),
             unit_repairs: Arc::default(),
             unit_scrub: Mutex::default(),
+            unit_integrity: Mutex::default(),
             leadership,
             leaderless_since: Mutex::new(Some(Instant::now())),
             volumes: options.volumes,

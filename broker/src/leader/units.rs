@@ -32,12 +32,7 @@ impl Replica {
     /// How whole the ConsumeQueues of this replica are.
     #[must_use]
     pub fn unit_integrity(&self) -> UnitIntegrity {
-        let scrub = self.unit_scrub.lock();
-        UnitIntegrity {
-            repaired_count: self.view.queues().rewritten_count(),
-            unrepaired_count: scrub.unrepaired_count,
-            scrub_passes_count: scrub.passes_count,
-        }
+        UnitIntegrity { repaired_count: self.view.queues().rewritten_count(), ..*self.unit_integrity.lock() }
     }
 
     /// The stored record of one message, for the caller of a call. What is damaged here is repaired first: an entry of the log by a
@@ -93,12 +88,19 @@ impl Replica {
     }
 
     fn units_are_due(&self, interval: Duration) -> bool {
-        self.unit_scrub.lock().is_due(interval)
+        // One step of a replica at a time.
+        self.unit_scrub.try_lock().is_some_and(|scrub| scrub.is_due(interval))
     }
 
     async fn scrub_step(self: &Arc<Self>, bytes_max: usize) -> io::Result<u64> {
         let replica = Arc::clone(self);
-        let step = move || replica.unit_scrub.lock().step(&replica.view, replica.group.log(), bytes_max);
+        let step = move || {
+            let mut scrub = replica.unit_scrub.lock();
+            let read = scrub.step(&replica.view, replica.group.log(), bytes_max);
+            let (unrepaired_count, scrub_passes_count) = (scrub.unrepaired_count, scrub.passes_count);
+            *replica.unit_integrity.lock() = UnitIntegrity { repaired_count: 0, unrepaired_count, scrub_passes_count };
+            read
+        };
         self.blocking(step).await
     }
 }

@@ -111,7 +111,7 @@ fn refill_window(
     from: u64,
     applied: u64,
 ) -> io::Result<()> {
-    let mut finder = queues.finder();
+    let (mut finder, group) = (queues.finder(), state.group());
     let mut next = from.max(log.first_index());
     while next <= applied {
         let entries = log.read(next, applied + 1, REPLAY_BYTES_MAX)?;
@@ -127,7 +127,7 @@ fn refill_window(
         next = last.index + 1;
         for entry in &entries {
             remember(state, entry, |topic, queue, physical| {
-                find_or_repaired(&mut finder, (log, queues, snapshots, applied), topic, queue, physical)
+                find_or_repaired(&mut finder, (group, log, queues, snapshots, applied), topic, queue, physical)
             })?;
         }
     }

@@ -106,9 +106,9 @@ fn newest(
 ///
 /// # Errors
 /// It is damaged, or what the file system says.
-pub(crate) fn snapshot_state(snapshots: &Snapshots, index: u64) -> io::Result<Option<GroupState>> {
+pub(crate) fn snapshot_state(group: GroupId, snapshots: &Snapshots, index: u64) -> io::Result<Option<GroupState>> {
     let Some(body) = snapshots.read(index)? else { return Ok(None) };
     let kept = snapshot::decode(body)?;
-    // Neither the group nor its rules say what is in it.
-    snapshot::load(GroupId(0), Limits::default(), kept.data).map(|(state, _)| Some(state))
+    // The rules only bound what is to come.
+    snapshot::load(group, Limits::default(), kept.data).map(|(state, _)| Some(state))
 }

@@ -4,7 +4,7 @@
 //! searched again if one was damaged.
 
 use super::{UnitDamage, Units};
-use raftmq_model::ids::{PhysicalOffset, QueueId, QueueOffset, TopicUid};
+use raftmq_model::ids::{GroupId, PhysicalOffset, QueueId, QueueOffset, TopicUid};
 use raftmq_store::consume_queue::{ConsumeQueues, OffsetFinder, Unit};
 use raftmq_store::{CommitLog, Snapshots};
 use std::io;
@@ -64,7 +64,7 @@ pub(crate) fn find(units: &Units<'_>, physical: PhysicalOffset) -> io::Result<Op
 /// What reading the log and the ConsumeQueues gives.
 pub(crate) fn find_or_repaired(
     finder: &mut OffsetFinder<'_>,
-    (log, queues, snapshots, applied): (&CommitLog, &ConsumeQueues, &Snapshots, u64),
+    (group, log, queues, snapshots, applied): (GroupId, &CommitLog, &ConsumeQueues, &Snapshots, u64),
     topic: TopicUid,
     queue: QueueId,
     physical: PhysicalOffset,
@@ -73,7 +73,7 @@ pub(crate) fn find_or_repaired(
         return Ok(Some(offset));
     }
     let max = queues.max(topic, queue);
-    match find(&Units { log, queues, snapshots, topic, queue, applied, max }, physical) {
+    match find(&Units { group, log, queues, snapshots, topic, queue, applied, max }, physical) {
         Err(error) if UnitDamage::of(&error).is_some() => {
             tracing::error!(%error, "a message may be stored again when its producer repeats it");
             Ok(None)

@@ -3,7 +3,7 @@
 use super::{UnitDamage, each_record};
 use crate::machine::{self, MachineView};
 use bytes::Bytes;
-use raftmq_model::ids::{PhysicalOffset, QueueId, QueueOffset, TopicUid};
+use raftmq_model::ids::{GroupId, PhysicalOffset, QueueId, QueueOffset, TopicUid};
 use raftmq_store::consume_queue::{ConsumeQueues, Unit};
 use raftmq_store::{CommitLog, Snapshots};
 use std::collections::BTreeSet;
@@ -24,6 +24,7 @@ const WIDEN_COUNT_MAX: u32 = 12;
 
 /// One queue of a replica and the log that it follows, as of one moment.
 pub(crate) struct Units<'a> {
+    pub(crate) group: GroupId,
     pub(crate) log: &'a CommitLog,
     pub(crate) queues: &'a ConsumeQueues,
     pub(crate) snapshots: &'a Snapshots,
@@ -54,9 +55,9 @@ impl<'a> Units<'a> {
     pub(crate) fn of(view: &'a MachineView, log: &'a CommitLog, topic: TopicUid, queue: QueueId) -> Units<'a> {
         // Units are appended under the state's write lock.
         let state = view.state();
-        let (applied, max) = (view.applied(), view.queues().max(topic, queue));
+        let (group, applied, max) = (state.group(), view.applied(), view.queues().max(topic, queue));
         drop(state);
-        Units { log, queues: view.queues(), snapshots: view.snapshots(), topic, queue, applied, max }
+        Units { group, log, queues: view.queues(), snapshots: view.snapshots(), topic, queue, applied, max }
     }
 
     /// Writes the unit of `offset` anew, and damaged ones beside it, if they are not what the log says. How many it were.
@@ -156,7 +157,7 @@ impl<'a> Units<'a> {
     /// The offset of the queue's first record in a log that was purged: the snapshot that the log begins behind says it.
     fn base(&self) -> io::Result<Option<u64>> {
         let Some((_, purged)) = self.log.purged() else { return Ok(None) };
-        let Some(state) = machine::snapshot_state(self.snapshots, purged)? else { return Ok(None) };
+        let Some(state) = machine::snapshot_state(self.group, self.snapshots, purged)? else { return Ok(None) };
         Ok(Some(state.queue_max(self.topic, self.queue).unwrap_or_default().0))
     }
 

@@ -21,6 +21,7 @@ mod log_clock;
 pub mod machine;
 pub mod options;
 pub mod router;
+mod units;
 pub mod volume;
 
 // The node's copy of the meta group.
@@ -36,6 +37,6 @@ pub mod service;
 pub mod settings;
 pub mod status;
 
-pub use broker::{Broker, HostError, StartError};
+pub use broker::{Broker, HostError, StartError, decode_placement};
 pub use options::BrokerOptions;
 pub use router::{RouteError, Router};

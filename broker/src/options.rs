@@ -107,6 +107,10 @@ pub struct BrokerLimits {
     pub key_index_check_ms: u64,
     /// How often it is made durable; what a crash takes is indexed again.
     pub key_index_sync_ms: u64,
+    /// Bytes of log that are read in a second, over all groups, to compare ConsumeQueues with it; 0: they are not.
+    pub scrub_bytes_per_second_max: u64,
+    /// A group's ConsumeQueues are compared at most this often.
+    pub scrub_interval_ms: u64,
     /// How often a leader looks for what is to be forgotten.
     pub retention_check_ms: u64,
     /// Commands of this node that wait for, or travel to, one group's remote leader, in bytes.
@@ -137,6 +141,8 @@ impl Default for BrokerLimits {
             checkpoint_interval_ms: 5_000,
             key_index_check_ms: 200,
             key_index_sync_ms: 10_000,
+            scrub_bytes_per_second_max: 4 * MIB as u64,
+            scrub_interval_ms: 3_600_000,
             retention_check_ms: 10_000,
             forward_bytes_max: 32 * MIB,
             forward_request_bytes_max: 256 * KIB,

@@ -99,3 +99,25 @@ fn the_cluster_says_which_life_of_the_node_a_new_folder_is() {
     drop(data);
     assert_eq!(open(dir.path(), 3).unwrap().identity().incarnation, 4);
 }
+
+/// Many pairs of bits of the file that says whose folder it is: none passes, and each is refused with a sentence that says which folder.
+#[test]
+fn two_flipped_bits_of_the_format_file_are_refused() {
+    use raftmq_store::io::{read_file, replace_file};
+    let io = FaultyIo::new();
+    let (path, file) = (Path::new("/data"), Path::new("/data/FORMAT"));
+    let data = DataDir::open(Arc::new(io.clone()), path, NodeId(3), 1).unwrap();
+    data.adopt("5e3c-1", 1).unwrap();
+    drop(data);
+    let whole = read_file(&io, file, 4096).unwrap().unwrap();
+    for first in 0..whole.len() * 8 {
+        for second in (first + 1..whole.len() * 8).step_by(11) {
+            let mut flipped = whole.clone();
+            [first, second].iter().for_each(|bit| flipped[bit / 8] ^= 1 << (bit % 8));
+            replace_file(&io, file, &flipped).unwrap();
+            let error = DataDir::open(Arc::new(io.clone()), path, NodeId(3), 1).unwrap_err();
+            let refused = matches!(error, DataDirError::Damaged { .. } | DataDirError::Newer { .. });
+            assert!(refused && error.to_string().contains("/data"), "bits {first} and {second}: {error}");
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Opening one replica: its folder, its machine, its Raft group.
 //!
 //! ```text
-//! <data>/groups/<id>/placement      encoded BrokerGroupRecord, as the replica was placed
+//! <data>/groups/<id>/placement      as the replica was placed (`placement_file`)
 //! <data>/groups/<id>/log/           CommitLog (store)
 //! <data>/groups/<id>/consumequeue/  ConsumeQueues, derived
 //! <data>/groups/<id>/keyindex/      IndexFiles, derived
@@ -9,11 +9,12 @@
 //! <data>/groups/<id>/snapshots/     states behind entries that the log may be purged up to
 //! ```
 
+use super::placement_file::{self, PLACEMENT_BYTES_MAX};
 use super::{Broker, HostError};
 use crate::leader::{Replica, ReplicaOptions, WaitTable};
 use crate::log_clock::LogClock;
-use crate::machine::{BrokerMachine, CheckpointBounds, MachineOptions, MachineView};
-use prost::Message;
+use crate::machine::{self, BrokerMachine, CheckpointBounds, MachineOptions, MachineView};
+use crate::options::BrokerOptions;
 use raftmq_model::clock::Clock;
 use raftmq_model::ids::GroupId;
 use raftmq_model::meta::BrokerGroupRecord;
@@ -23,18 +24,16 @@ use raftmq_store::commit_log::{is_damage, start_over};
 use raftmq_store::consume_queue::ConsumeQueues;
 use raftmq_store::index_file::{KeyIndex, Layout};
 use raftmq_store::io::{read_file, replace_file};
-use raftmq_store::state::WriteBatch;
+use raftmq_store::state::{WriteBatch, is_state_damage};
 use raftmq_store::{CommitLog, CommitLogOptions, Snapshots};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A placement file is not longer.
-const PLACEMENT_BYTES_MAX: u64 = 64 * 1024;
-
 impl Broker {
-    /// The placements of the replicas in the data folder.
+    /// The placements of the replicas in the data folder. A replica whose file is damaged is opened when the meta group says that it
+    /// lives here.
     pub(super) fn placements(&self) -> io::Result<Vec<BrokerGroupRecord>> {
         let dir = self.groups_dir();
         if !self.options.io.exists(&dir)? {
@@ -44,8 +43,10 @@ impl Broker {
         for name in self.options.io.list(&dir)? {
             let file = dir.join(&name).join("placement");
             if let Some(bytes) = read_file(self.options.io.as_ref(), &file, PLACEMENT_BYTES_MAX)? {
-                let record = BrokerGroupRecord::decode(bytes.as_slice());
-                records.push(record.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?);
+                match name.parse().ok().and_then(|group| placement_file::decode(&bytes, group)) {
+                    Some(record) => records.push(record),
+                    None => tracing::error!("{} is damaged: the replica waits for the meta group", file.display()),
+                }
             }
         }
         Ok(records)
@@ -105,27 +106,16 @@ impl Broker {
         let (options, dir, waits) = (self.options.clone(), dir.to_owned(), Arc::clone(waits));
         let (threaded, clock) = (options.io.allows_threads(), Arc::clone(clock));
         let open = move || {
-            let store = (options.open_state)(group, &dir.join("state"))?;
-            let queues = Arc::new(ConsumeQueues::open(dir.join("consumequeue"), Arc::clone(&options.io))?);
-            let checkpoints = CheckpointBounds {
-                bytes: options.limits.checkpoint_bytes,
-                entries: options.limits.checkpoint_entries,
-                interval: Duration::from_millis(options.limits.checkpoint_interval_ms),
+            machine::finish_rebuild(options.io.as_ref(), &dir)?;
+            let open = || open_on(&options, group, &dir, &waits, &clock, &log);
+            let opened = match open() {
+                Err(damage) if is_state_damage(&damage) => {
+                    rebuild_state(&options, group, &dir, &log, &damage)?;
+                    open()
+                }
+                opened => opened,
             };
-            let snapshots = Snapshots::new(dir.join("snapshots"), Arc::clone(&options.io));
-            let machine = MachineOptions {
-                group,
-                rules: options.rules,
-                store,
-                queues,
-                snapshots,
-                waits,
-                checkpoints,
-                clock,
-                threaded,
-            };
-            let open_log = || CommitLog::open(log).map(|(log, _)| log).map_err(io::Error::other);
-            BrokerMachine::open(machine, open_log).map_err(|error| match is_damage(&error) {
+            opened.map_err(|error| match is_damage(&error) || is_state_damage(&error) {
                 true => error,
                 false => io::Error::new(error.kind(), format!("{}: {error}", dir.join("state").display())),
             })
@@ -184,7 +174,7 @@ impl Broker {
     fn keep_placement(&self, dir: &Path, record: &BrokerGroupRecord) -> io::Result<()> {
         self.options.io.create_dir_all(dir)?;
         let file = dir.join("placement");
-        let bytes = record.encode_to_vec();
+        let bytes = placement_file::encode(record);
         match read_file(self.options.io.as_ref(), &file, PLACEMENT_BYTES_MAX)? {
             Some(kept) if kept == bytes => Ok(()),
             _ => replace_file(self.options.io.as_ref(), &file, &bytes),
@@ -194,4 +184,48 @@ impl Broker {
     fn groups_dir(&self) -> PathBuf {
         self.options.data_dir.join("groups")
     }
+}
+
+/// Opens what a replica has made of its log.
+fn open_on(
+    options: &BrokerOptions,
+    group: GroupId,
+    dir: &Path,
+    waits: &Arc<WaitTable>,
+    clock: &Arc<LogClock>,
+    log: &CommitLogOptions,
+) -> io::Result<(BrokerMachine, Arc<MachineView>)> {
+    let machine = MachineOptions {
+        group,
+        rules: options.rules,
+        store: (options.open_state)(group, &dir.join("state"))?,
+        queues: Arc::new(ConsumeQueues::open(dir.join("consumequeue"), Arc::clone(&options.io))?),
+        snapshots: Snapshots::new(dir.join("snapshots"), Arc::clone(&options.io)),
+        waits: Arc::clone(waits),
+        checkpoints: CheckpointBounds {
+            bytes: options.limits.checkpoint_bytes,
+            entries: options.limits.checkpoint_entries,
+            interval: Duration::from_millis(options.limits.checkpoint_interval_ms),
+        },
+        clock: Arc::clone(clock),
+        threaded: options.io.allows_threads(),
+    };
+    BrokerMachine::open(machine, || open_log(log))
+}
+
+fn rebuild_state(
+    options: &BrokerOptions,
+    group: GroupId,
+    dir: &Path,
+    log: &CommitLogOptions,
+    damage: &io::Error,
+) -> io::Result<()> {
+    let snapshots = Snapshots::new(dir.join("snapshots"), Arc::clone(&options.io));
+    let log = (&open_log(log)?, &snapshots);
+    let open = |dir: &Path| (options.open_state)(group, dir);
+    machine::rebuild(options.io.as_ref(), dir, (group, options.rules), log, open, damage)
+}
+
+fn open_log(log: &CommitLogOptions) -> io::Result<CommitLog> {
+    CommitLog::open(log.clone()).map(|(log, _)| log).map_err(io::Error::other)
 }

@@ -2,9 +2,12 @@
 
 mod hosting;
 mod placement;
+mod placement_file;
+
+pub use placement_file::decode as decode_placement;
 
 use crate::forward::ForwardService;
-use crate::leader::{Drivers, Replica, Replicas};
+use crate::leader::{Drivers, Replica, Replicas, scrub_units};
 use crate::options::BrokerOptions;
 use crate::router::Router;
 use crate::volume::{Admission, Succession, VolumeLimits, VolumeStatus, VolumeWatch};
@@ -111,6 +114,12 @@ impl Broker {
             tasks: Mutex::default(),
         });
         broker.tasks.lock().spawn(looks);
+        let (rate, interval_ms) = {
+            let limits = &broker.options.limits;
+            (limits.scrub_bytes_per_second_max, limits.scrub_interval_ms)
+        };
+        let scrub = scrub_units(Arc::clone(&broker.replicas), rate, Duration::from_millis(interval_ms));
+        broker.tasks.lock().spawn(scrub);
         for record in broker.placements().map_err(StartError::Folder)? {
             broker.host_group(record).await?;
         }

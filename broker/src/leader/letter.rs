@@ -1,7 +1,7 @@
 //! The command that moves one message to the dead-letter topic of its consumer group.
 
 use super::Replica;
-use super::failure::{failure, of_read};
+use super::failure::failure;
 use raftmq_model::command::{Command, DeadLetter, HandleKey, HandleOutcome, Outcome};
 use raftmq_model::config::TopicConfig;
 use raftmq_model::ids::{ConsumerGroupUid, GroupId, QueueId, QueueOffset, TopicUid};
@@ -9,7 +9,11 @@ use raftmq_model::record::{Record, property};
 use raftmq_proto::forward::{Failure, failure::Kind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
+/// A damaged message is waited for this long; it is tried again later.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Dead-letter topics are named after their consumer group, as RocketMQ does.
 pub(super) const DEAD_LETTER_PREFIX: &str = "%DLQ%";
 
@@ -35,7 +39,7 @@ impl Replica {
     /// Proposes the move, with the topic's record in front of it where the group does not know the topic.
     pub(super) async fn bury(&self, handle: HandleKey) -> Result<Outcome, Failure> {
         let topic = self.letter_topic(ConsumerGroupUid(handle.consumer_group))?;
-        let letter = self.letter(handle, &topic)?;
+        let letter = self.letter(handle, &topic).await?;
         let mut commands = Vec::new();
         let known = self.view.state().topic(topic.uid()).map(|known| known.version);
         if known < Some(topic.version) {
@@ -65,15 +69,14 @@ impl Replica {
         topic.ok_or_else(|| failure(Kind::Invalid, format!("there is no dead-letter topic {name}")))
     }
 
-    fn letter(&self, handle: HandleKey, topic: &TopicConfig) -> Result<DeadLetter, Failure> {
+    async fn letter(&self, handle: HandleKey, topic: &TopicConfig) -> Result<DeadLetter, Failure> {
         let (from, queue) = (TopicUid(handle.topic), QueueId(handle.queue));
-        let what = format!("message {} of queue {queue}", handle.offset);
-        let (_, record) = self
-            .view
-            .message(self.group.log(), from, queue, QueueOffset(handle.offset), None)
-            .map_err(|error| of_read(Kind::Invalid, &what, &error))?;
-        let record = Record::decode(record)
-            .map_err(|error| failure(Kind::Invalid, format!("{what} cannot be read: {error}")))?;
+        let (place, deadline) = ((from, queue, QueueOffset(handle.offset)), Instant::now() + READ_TIMEOUT);
+        let (_, record) = self.message(place, None, Kind::Invalid, deadline).await?;
+        let record = Record::decode(record).map_err(|error| {
+            let what = format!("message {} of queue {queue} cannot be read: {error}", handle.offset);
+            failure(Kind::Invalid, what)
+        })?;
         letter_of(self.id(), handle, record, topic)
     }
 }

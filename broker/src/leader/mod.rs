@@ -5,7 +5,7 @@
 //!
 //! Files: `replica` the calls, `query` finding messages, `keys` what is needed for it, `pop`, `planner` and `attempts` taking messages,
 //! `wait` and `wait_table` long polls, `dead_letter` and `config_sync` the drivers, `members` who votes, `digest` what replicas are compared
-//! by, `failure` why a call was not served, `replicas` all of this node's.
+//! by, `units` damaged ConsumeQueues, `failure` why a call was not served, `replicas` all of this node's.
 
 mod attempts;
 mod config_sync;
@@ -23,6 +23,7 @@ mod query;
 mod replica;
 mod replicas;
 mod retention;
+mod units;
 mod wait;
 mod wait_table;
 
@@ -35,4 +36,6 @@ pub(crate) use replica::ReplicaOptions;
 pub(crate) use replicas::Replicas;
 #[cfg(test)]
 pub(crate) use retention::forget_files;
+pub use units::UnitIntegrity;
+pub(crate) use units::scrub_units;
 pub(crate) use wait_table::WaitTable;

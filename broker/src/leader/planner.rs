@@ -10,6 +10,7 @@
 //! (a waiting apply blocks new readers, and would close the circle).
 
 use crate::machine::MachineView;
+use crate::units::{UnitDamage, is_of_queue};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use raftmq_model::command::{Pop, PopAgain};
@@ -264,9 +265,15 @@ impl Scan {
         assert!(self.next < max, "a scan of {}..{max}", self.next);
         let count_max = if ask.filter.is_all() { fresh_max } else { ask.scan_count_max };
         let count_max = count_max.min(usize::try_from(max.0 - self.next.0).unwrap_or(usize::MAX));
+        let name = view.state().topic(ask.topic).map(|topic| topic.name.clone());
+        let mut before = None;
         for unit in view.queues().read(ask.topic, ask.queue, self.next, count_max)? {
             let offset = self.next.0;
-            if ask.filter.is_all() || self.matches(records, ask, offset, &unit)? {
+            let damage = || UnitDamage::error(view.queues(), ask.topic, ask.queue, QueueOffset(offset));
+            if before.replace(unit.physical).is_some_and(|before| before >= unit.physical) {
+                return Err(damage());
+            }
+            if ask.filter.is_all() || self.matches(records, ask, name.as_deref(), offset, &unit)?.ok_or_else(damage)? {
                 self.fresh.push(offset);
                 self.bytes += unit.size as usize;
             }
@@ -278,18 +285,32 @@ impl Scan {
         Ok(())
     }
 
-    /// By the hash in the unit, then by the tag in the record, which is kept for the answer.
-    fn matches(&mut self, records: &dyn Records, ask: &Ask<'_>, offset: u64, unit: &Unit) -> io::Result<bool> {
+    /// By the hash in the unit, then by the tag in the record, which is kept for the answer. `None` when the unit does not lead to a
+    /// message of its queue.
+    fn matches(
+        &mut self,
+        records: &dyn Records,
+        ask: &Ask<'_>,
+        topic: Option<&str>,
+        offset: u64,
+        unit: &Unit,
+    ) -> io::Result<Option<bool>> {
         if !ask.filter.matches_code(unit.tags_code) {
-            return Ok(false);
+            return Ok(Some(false));
         }
-        let record = records.record(unit.physical, unit.size)?;
+        let record = match records.record(unit.physical, unit.size) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            record => record?,
+        };
+        if !is_of_queue(&record, topic, ask.queue) {
+            return Ok(None);
+        }
         let parsed = RecordView::parse(&record).map_err(io::Error::other)?;
         let matches = ask.filter.matches_tag(parsed.property(property::TAGS));
         if matches {
             self.records.insert(offset, record);
         }
-        Ok(matches)
+        Ok(Some(matches))
     }
 }
 

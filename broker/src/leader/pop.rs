@@ -4,6 +4,7 @@
 use super::Replica;
 use super::failure::{failure, of_read};
 use super::planner::{Ask, Fate, Plan};
+use crate::units::UnitDamage;
 use bytes::Bytes;
 use prost::Message;
 use raftmq_model::command::{Command, Outcome, Pop, PopOutcome};
@@ -11,14 +12,17 @@ use raftmq_model::config::{ConsumerGroupConfig, TopicConfig};
 use raftmq_model::filter::TagFilter;
 use raftmq_model::ids::{ConsumerGroupUid, QueueId, QueueOffset, TopicUid};
 use raftmq_proto::forward::{Failure, PopRequest, PoppedMessage, failure::Kind};
-use raftmq_store::CommitLog;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::time::{Instant, timeout_at};
 
 /// Rounds of one receive: more are needed when plans turn out stale, or when a filter skips all that one plan looks at.
 const ROUNDS_COUNT_MAX: usize = 8;
+
+/// Repairs of ConsumeQueue units that one round of plans waits for.
+const REPAIRS_COUNT_MAX: usize = 64;
 
 /// What one receive is about.
 struct Receive {
@@ -57,7 +61,7 @@ impl Replica {
             }
         }
         for _ in 0..ROUNDS_COUNT_MAX {
-            let plans = self.plans(&receive)?;
+            let plans = self.plans_repaired(&receive).await?;
             if plans.is_empty() {
                 break;
             }
@@ -67,6 +71,27 @@ impl Replica {
             }
         }
         Ok(Vec::new())
+    }
+
+    /// As [`Replica::plans`]; damaged units that it meets are repaired first.
+    async fn plans_repaired(&self, receive: &Receive) -> Result<Vec<Step>, Failure> {
+        for repairs in 0.. {
+            let (queue, error) = match self.plans(receive) {
+                Ok(plans) => return Ok(plans),
+                Err(failed) => failed,
+            };
+            match UnitDamage::of(&error) {
+                Some(damage) if repairs < REPAIRS_COUNT_MAX => {
+                    self.repair_unit(damage, Kind::Invalid, receive.deadline).await?;
+                }
+                _ => {
+                    let topic = receive.topic.uid();
+                    tracing::error!(group = %self.id(), %topic, %queue, %error, "cannot plan a receive");
+                    return Err(of_read(Kind::Invalid, &format!("a message of queue {queue}"), &error));
+                }
+            }
+        }
+        unreachable!("repairs are bounded")
     }
 
     /// Reads the request and sees to it that the group knows its topic and consumer group.
@@ -142,8 +167,8 @@ impl Replica {
         again.collect()
     }
 
-    /// One round of plans over the queues, each round starting at another one.
-    fn plans(&self, receive: &Receive) -> Result<Vec<Step>, Failure> {
+    /// One round of plans over the queues, each round starting at another one. An error comes with the queue that it is of.
+    fn plans(&self, receive: &Receive) -> Result<Vec<Step>, (QueueId, io::Error)> {
         let queues: Vec<QueueId> = receive.topic.queues_of(self.id()).collect();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let (mut left, mut bytes_left) = (receive.count_max, self.limits.pop_bytes_max);
@@ -163,10 +188,7 @@ impl Replica {
                 scan_count_max: self.limits.scan_count_max,
                 now: self.clock.now(),
             };
-            let plan = self.planner.plan(&self.view, self.group.log(), &ask).map_err(|error| {
-                tracing::error!(group = %self.id(), topic = %ask.topic, queue = %queue, %error, "cannot plan a receive");
-                of_read(Kind::Invalid, &format!("a message of queue {queue}"), &error)
-            })?;
+            let plan = self.planner.plan(&self.view, self.group.log(), &ask).map_err(|error| (*queue, error))?;
             if let Some(plan) = plan {
                 left = left.saturating_sub(plan.pop.fresh.len() + plan.pop.again.len());
                 bytes_left = bytes_left.saturating_sub(plan.bytes);
@@ -219,14 +241,8 @@ impl Replica {
         records: &BTreeMap<u64, Bytes>,
     ) -> Result<PoppedMessage, Failure> {
         let topic = receive.topic.uid();
-        let read = |log: &CommitLog| self.view.message(log, topic, queue, offset, records.get(&offset.0));
-        let (physical, record) = match timeout_at(receive.deadline, self.group.read_repaired(read)).await {
-            Ok(read) => read.map_err(|error| {
-                tracing::error!(group = %self.id(), %topic, %queue, %offset, %error, "a taken message cannot be read");
-                of_read(Kind::Unknown, &format!("message {offset} of queue {queue}"), &error)
-            })?,
-            Err(_) => return Err(failure(Kind::Unknown, "the time was over before a damaged message was repaired")),
-        };
+        let (place, known) = ((topic, queue, offset), records.get(&offset.0));
+        let (physical, record) = self.message(place, known, Kind::Unknown, receive.deadline).await?;
         Ok(PoppedMessage {
             queue_id: queue.0,
             queue_offset: offset.0,

@@ -6,6 +6,7 @@
 
 use super::Replica;
 use super::failure::{failure, of_propose, of_read};
+use crate::units::{UnitDamage, Units, find, first_behind};
 use bytes::Bytes;
 use raftmq_model::batch::{BATCH_HEADER_BYTES, Batch};
 use raftmq_model::ids::{PhysicalOffset, QueueId, QueueOffset, Timestamp, TopicUid};
@@ -25,8 +26,6 @@ pub const QUERIES_COUNT_MAX: usize = 4;
 const LOOKED_AT_COUNT_MAX: u64 = 1_000_000;
 /// Bytes of log that a query brings the index forward, before it answers from what is there.
 const CATCH_UP_BYTES_MAX: usize = 64 << 20;
-/// ConsumeQueue units that are read at once.
-const UNITS_COUNT: usize = 256;
 /// Bytes of a record that say how long it is.
 const SIZE_BYTES: u32 = 4;
 
@@ -157,15 +156,11 @@ impl Replica {
         (min, max): (QueueOffset, QueueOffset),
         time: Timestamp,
     ) -> io::Result<QueueOffset> {
-        let (mut low, mut high) = (min.0, max.0);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let unit = self.view.queues().read(topic, queue, QueueOffset(middle), 1)?;
-            // What was purged meanwhile is older.
-            let stored = unit.first().map(|unit| self.log_time(unit.physical)).transpose()?.flatten();
-            if stored.is_some_and(|stored| stored >= time) { high = middle } else { low = middle + 1 }
-        }
-        Ok(QueueOffset(low))
+        let units = Units::of(&self.view, self.group.log(), topic, queue);
+        // What was purged meanwhile is older.
+        first_behind(&units, min.0..max.0, |unit| {
+            Ok(self.log_time(unit.physical)?.is_some_and(|stored| stored >= time))
+        })
     }
 
     fn units_upto(
@@ -175,22 +170,28 @@ impl Replica {
         (from, until): (QueueOffset, QueueOffset),
         found: &mut Vec<(PhysicalOffset, QueueId, QueueOffset)>,
     ) -> io::Result<()> {
-        let mut next = from.0;
-        while next < until.0 {
-            let count = UNITS_COUNT.min((until.0 - next) as usize);
-            let units = self.view.queues().read(query.topic, queue, QueueOffset(next), count)?;
-            if units.is_empty() {
+        for offset in (from.0..until.0).map(QueueOffset) {
+            let Some(physical) = self.physical_of(query.topic, queue, offset)? else { continue };
+            if self.log_time(physical)?.is_some_and(|time| time > query.to) {
                 return Ok(());
             }
-            for unit in &units {
-                if self.log_time(unit.physical)?.is_some_and(|time| time > query.to) {
-                    return Ok(());
-                }
-                found.push((unit.physical, queue, QueueOffset(next)));
-                next += 1;
-            }
+            found.push((physical, queue, offset));
         }
         Ok(())
+    }
+
+    /// Where a message lies; `None` when it was purged meanwhile. A unit that is damaged is repaired first.
+    fn physical_of(&self, topic: TopicUid, queue: QueueId, offset: QueueOffset) -> io::Result<Option<PhysicalOffset>> {
+        let log = self.group.log();
+        let read = || self.view.message(log, topic, queue, offset, None);
+        let read = read().or_else(|error| match UnitDamage::of(&error) {
+            Some(_) => Units::of(&self.view, log, topic, queue).repair(offset).and_then(|_| read()),
+            None => Err(error),
+        });
+        match read {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            read => read.map(|(physical, _)| Some(physical)),
+        }
     }
 
     /// The log time of the entry at an offset; `None` when the log holds none there.
@@ -255,12 +256,8 @@ impl Replica {
             let Some(max) = state.queue_max(topic, queue) else { return Ok(None) };
             (state.queue_min(topic, queue), max)
         };
-        let offset = self.view.queues().lower_bound(topic, queue, physical)?;
-        if !(min..max).contains(&offset) {
-            return Ok(None);
-        }
-        let unit = self.view.queues().read(topic, queue, offset, 1)?;
-        Ok(unit.first().is_some_and(|unit| unit.physical == physical).then_some(offset))
+        let units = Units::of(&self.view, self.group.log(), topic, queue);
+        Ok(find(&units, physical)?.filter(|offset| (min..max).contains(offset)))
     }
 }
 

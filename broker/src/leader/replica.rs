@@ -4,10 +4,12 @@ use super::attempts::Attempts;
 use super::failure::{failure, of_propose};
 use super::planner::Planner;
 use super::query::QUERIES_COUNT_MAX;
+use super::units::UnitIntegrity;
 use super::wait_table::WaitTable;
 use crate::machine::MachineView;
 use crate::meta_client::MetaClient;
 use crate::options::BrokerLimits;
+use crate::units::UnitScrub;
 use crate::volume::{Admission, Succession, Volumes};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -65,6 +67,12 @@ pub struct Replica {
     pub(super) attempts: Arc<Attempts>,
     /// Rotates over the queues that a pop starts with.
     pub(super) turn: AtomicUsize,
+    /// Held by who repairs a ConsumeQueue unit.
+    pub(super) unit_repairs: Arc<tokio::sync::Mutex<()>>,
+    /// Held for a step, which may take long.
+    pub(super) unit_scrub: Mutex<UnitScrub>,
+    /// What the last step said.
+    pub(super) unit_integrity: Mutex<UnitIntegrity>,
     leadership: watch::Receiver<Leadership>,
     leaderless_since: Mutex<Option<Instant>>,
     pub(super) volumes: Volumes,
@@ -90,6 +98,9 @@ impl Replica {
             planner: Planner::default(),
             attempts: Arc::default(),
             turn: AtomicUsize::new(0),
+            unit_repairs: Arc::default(),
+            unit_scrub: Mutex::default(),
+            unit_integrity: Mutex::default(),
             leadership,
             leaderless_since: Mutex::new(Some(Instant::now())),
             volumes: options.volumes,

@@ -125,9 +125,13 @@ impl Replica {
 pub(crate) fn forget_files(view: &MachineView, log: &CommitLog, keys: Option<&KeyIndex>) -> io::Result<()> {
     let Some((_, purged)) = log.purged() else { return Ok(()) };
     let begin = log.end_offset(purged).unwrap_or(PhysicalOffset(0));
-    let queues: Vec<_> = view.state().queues().map(|(topic, queue, _)| (topic, queue)).collect();
-    for (topic, queue) in queues {
-        let first = view.queues().lower_bound(topic, queue, begin)?;
+    let queues: Vec<_> = {
+        let state = view.state();
+        state.queues().map(|(topic, queue, _)| (topic, queue, state.queue_min(topic, queue))).collect()
+    };
+    for (topic, queue, min) in queues {
+        // A damaged unit can lead the search astray: what the state keeps stays in any case.
+        let first = view.queues().lower_bound(topic, queue, begin)?.min(min);
         view.queues().forget_before(topic, queue, first)?;
     }
     if let Some(keys) = keys {

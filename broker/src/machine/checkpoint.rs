@@ -96,7 +96,7 @@ const KEPT_VERSION: u8 = 1;
 const KEPT_HEADER_BYTES: usize = 9;
 
 impl Kept {
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut value = Vec::with_capacity(KEPT_HEADER_BYTES + self.bookkeeping.len());
         value.push(KEPT_VERSION);
         value.extend_from_slice(&self.applied.to_be_bytes());

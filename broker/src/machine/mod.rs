@@ -16,6 +16,7 @@ mod checkpoint;
 mod digests;
 mod offline;
 mod open;
+mod rebuild;
 mod snapshot;
 mod view;
 
@@ -23,6 +24,7 @@ pub(crate) use checkpoint::CheckpointBounds;
 pub use digests::{DIGESTS_COUNT_MAX, DigestRefusal, StateDigest};
 pub use offline::stored_checkpoint;
 pub(crate) use open::MachineOptions;
+pub(crate) use rebuild::{finish_rebuild, rebuild, snapshot_state};
 pub use view::MachineView;
 
 use crate::leader::WaitTable;

@@ -4,12 +4,13 @@ use super::checkpoint::{BOOKKEEPING_KEY, CheckpointBounds, Checkpoints, Horizon,
 use super::{BrokerMachine, Hints, MachineView, damaged};
 use crate::leader::WaitTable;
 use crate::log_clock::LogClock;
+use crate::units::find_or_repaired;
 use bytes::Bytes;
 use raftmq_model::batch::Batch;
 use raftmq_model::command::Command;
-use raftmq_model::ids::{GroupId, Position};
+use raftmq_model::ids::{GroupId, PhysicalOffset, Position, QueueId, QueueOffset, TopicUid};
 use raftmq_model::machine::{Changes, GroupState, Limits, Loader};
-use raftmq_store::consume_queue::{ConsumeQueues, OffsetFinder};
+use raftmq_store::consume_queue::{ConsumeQueues, QueueRange};
 use raftmq_store::state::StateStore;
 use raftmq_store::{CommitLog, EntryKind, Snapshots, StoredEntry};
 use std::io;
@@ -48,6 +49,12 @@ impl BrokerMachine {
         if store.get(INSTALLED_KEY)?.is_some() {
             finish_install(store.as_ref(), &queues, &state)?;
         } else {
+            queues.refill(state.queues().map(|(topic, queue, max)| QueueRange {
+                topic,
+                queue,
+                min: state.queue_min(topic, queue),
+                max,
+            }))?;
             // What lies behind the checkpoint is applied again.
             queues.restore(state.queues())?;
         }
@@ -55,7 +62,7 @@ impl BrokerMachine {
         if let Some(kept) = &restored
             && let Some(from) = state.window_replay_from()
         {
-            refill_window(&mut state, &queues, &open_log()?, from, kept.applied)?;
+            refill_window(&mut state, (&queues, &snapshots), &open_log()?, from, kept.applied)?;
         }
         let (applied, restored) = restored.map_or((0, None), |kept| (kept.applied, Some(kept.bookkeeping)));
         let name = format!("checkpoint-{group}");
@@ -99,12 +106,12 @@ pub(super) fn load(group: GroupId, rules: Limits, store: &dyn StateStore) -> io:
 /// Reads the log from where the stored-once window begins up to the checkpoint.
 fn refill_window(
     state: &mut GroupState,
-    queues: &ConsumeQueues,
+    (queues, snapshots): (&ConsumeQueues, &Snapshots),
     log: &CommitLog,
     from: u64,
     applied: u64,
 ) -> io::Result<()> {
-    let mut finder = queues.finder();
+    let (mut finder, group) = (queues.finder(), state.group());
     let mut next = from.max(log.first_index());
     while next <= applied {
         let entries = log.read(next, applied + 1, REPLAY_BYTES_MAX)?;
@@ -119,13 +126,19 @@ fn refill_window(
         };
         next = last.index + 1;
         for entry in &entries {
-            remember(state, entry, &mut finder)?;
+            remember(state, entry, |topic, queue, physical| {
+                find_or_repaired(&mut finder, (group, log, queues, snapshots, applied), topic, queue, physical)
+            })?;
         }
     }
     Ok(())
 }
 
-fn remember(state: &mut GroupState, entry: &StoredEntry, finder: &mut OffsetFinder<'_>) -> io::Result<()> {
+fn remember(
+    state: &mut GroupState,
+    entry: &StoredEntry,
+    mut find: impl FnMut(TopicUid, QueueId, PhysicalOffset) -> io::Result<Option<QueueOffset>>,
+) -> io::Result<()> {
     if entry.kind != EntryKind::Batch {
         return Ok(());
     }
@@ -134,9 +147,7 @@ fn remember(state: &mut GroupState, entry: &StoredEntry, finder: &mut OffsetFind
     for (command_at, bytes) in batch.commands() {
         // What could not be decoded was refused, and stored nothing.
         let Ok(command) = Command::decode(bytes) else { continue };
-        state.remember_append(at, command_at, batch.now, &command, |topic, queue, physical| {
-            finder.find(topic, queue, physical)
-        })?;
+        state.remember_append(at, command_at, batch.now, &command, &mut find)?;
     }
     Ok(())
 }

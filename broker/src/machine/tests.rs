@@ -1,6 +1,7 @@
 //! Restart and replay: whatever the checkpoint, the state ends up equal.
 
 mod digests;
+mod units;
 
 use super::*;
 use crate::log_clock::LogClock;
@@ -56,7 +57,7 @@ pub(super) fn append(i: u64) -> Command {
     let entry = AppendEntry {
         topic: TOPIC,
         queue: QueueId((i % 2) as u32),
-        tags_code: 0,
+        tags_code: i as i64 * 31,
         message_id: Bytes::from(format!("id-{id}")),
         record: record(i, id),
         record_at: 0,

@@ -1,11 +1,11 @@
 //! The applied state as readers see it.
 
 use super::digests::Digests;
+use crate::units::{UnitDamage, is_of_queue};
 use bytes::Bytes;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use raftmq_model::ids::{PhysicalOffset, QueueId, QueueOffset, TopicUid};
 use raftmq_model::machine::GroupState;
-use raftmq_model::record::RecordView;
 use raftmq_store::consume_queue::ConsumeQueues;
 use raftmq_store::{CommitLog, Snapshots};
 use std::io;
@@ -114,7 +114,7 @@ impl MachineView {
     /// Between the records of its neighbours there is one of its queue.
     ///
     /// # Errors
-    /// As for [`MachineView::record`], and `InvalidData` when the unit does not lead to a message of its queue, in its place.
+    /// As for [`MachineView::record`], and [`UnitDamage`] when the unit does not lead to a message of its queue, in its place.
     pub(crate) fn message(
         &self,
         log: &CommitLog,
@@ -123,15 +123,24 @@ impl MachineView {
         offset: QueueOffset,
         known: Option<&Bytes>,
     ) -> io::Result<(PhysicalOffset, Bytes)> {
-        let (physical, record) = self.record(log, topic, queue, offset, known)?;
+        let damage = || UnitDamage::error(&self.queues, topic, queue, offset);
+        let (physical, record) = match self.record(log, topic, queue, offset, known) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.keeps(topic, queue, offset) => {
+                return Err(damage());
+            }
+            read => read?,
+        };
         let name = self.state().topic(topic).map(|config| config.name.clone());
-        let is_of_queue = RecordView::parse(&record)
-            .is_ok_and(|record| record.queue_id() == queue.0 && name.is_none_or(|name| name == record.topic()));
-        if !is_of_queue || !self.is_in_place(topic, queue, offset, physical)? {
-            let what = format!("the ConsumeQueue unit {offset} of queue {queue}, topic {topic}, is damaged");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        if !is_of_queue(&record, name.as_deref(), queue) || !self.is_in_place(topic, queue, offset, physical)? {
+            return Err(damage());
         }
         Ok((physical, record))
+    }
+
+    /// Whether the state says that a queue has a message of that offset.
+    fn keeps(&self, topic: TopicUid, queue: QueueId, offset: QueueOffset) -> bool {
+        let state = self.state();
+        state.queue_max(topic, queue).is_some_and(|max| (state.queue_min(topic, queue)..max).contains(&offset))
     }
 
     /// Whether the units before and behind one lead to where they must.

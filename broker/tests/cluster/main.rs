@@ -9,5 +9,6 @@ mod full_disk;
 mod query;
 mod redelivery;
 mod retention;
+mod rot;
 mod routing;
 mod support;

@@ -124,6 +124,7 @@ async fn every_replica_answers_alike_after_purges_a_snapshot_and_the_loss_of_an_
         retention_bytes_max: 512 << 10,
         checkpoint_interval_ms: 20,
         rules: Limits { stored_once_count_max: 8, ..Limits::default() },
+        ..Shape::default()
     })
     .await;
     let absent = cluster.follower().await;

@@ -18,6 +18,7 @@ fn shape() -> Shape {
         retention_bytes_max: 512 << 10,
         checkpoint_interval_ms: 20,
         rules: Limits { stored_once_count_max: 8, ..Limits::default() },
+        ..Shape::default()
     }
 }
 

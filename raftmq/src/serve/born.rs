@@ -144,6 +144,8 @@ fn broker_options(
             disk_used_percent_max: config.limits.disk_used_percent_max,
             disk_check_ms: config.limits.disk_check_ms,
             retention_check_ms: config.limits.retention_check_ms,
+            scrub_bytes_per_second_max: config.limits.scrub_bytes_per_second_max,
+            scrub_interval_ms: config.limits.scrub_interval_ms,
             ..BrokerLimits::default()
         },
     }

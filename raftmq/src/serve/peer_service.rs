@@ -5,6 +5,7 @@ use super::node::{AdoptError, Node, decode_birth};
 use super::replica_digest;
 use crate::config::Role;
 use prost::Message;
+use raftmq_broker::leader::UnitIntegrity;
 use raftmq_broker::volume::VolumeStatus;
 use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
 use raftmq_proto::metadata::{PEER_FROM_NODE, PEER_TO_NODE};
@@ -60,7 +61,13 @@ impl PeerService {
             version: env!("CARGO_PKG_VERSION").into(),
             namesrv: config.has_role(Role::Namesrv),
             broker: config.has_role(Role::Broker),
-            replicas: groups.iter().map(|(id, group)| replica_status(*id, group)).collect(),
+            replicas: groups
+                .iter()
+                .map(|(id, group)| {
+                    let replica = born.as_ref().and_then(|born| born.broker.replica(*id));
+                    replica_status(*id, group, replica.map(|replica| replica.unit_integrity()).unwrap_or_default())
+                })
+                .collect(),
             client_address: config.advertised_client_address.clone(),
             peer_address: config.own().map(|own| own.peer.clone()).unwrap_or_default(),
             admin_address: config.reachable_admin_address(),
@@ -79,7 +86,7 @@ fn volume_of(status: VolumeStatus) -> Option<Volume> {
     (status.volume != raftmq_store::Volume::BOUNDLESS).then_some(Volume { total_bytes, available_bytes, full })
 }
 
-fn replica_status(id: GroupId, group: &Group) -> ReplicaStatus {
+fn replica_status(id: GroupId, group: &Group, units: UnitIntegrity) -> ReplicaStatus {
     let status = group.status();
     let members = |voter| {
         let members = status.members.iter().filter(move |member| member.voter == voter);
@@ -98,16 +105,17 @@ fn replica_status(id: GroupId, group: &Group) -> ReplicaStatus {
         first_index: group.log().first_index(),
         voters: members(true),
         learners: members(false),
-        integrity: Some(integrity(group)),
+        integrity: Some(integrity(group, units)),
     }
 }
 
-fn integrity(group: &Group) -> Integrity {
+/// Log and ConsumeQueues together.
+fn integrity(group: &Group, units: UnitIntegrity) -> Integrity {
     let integrity = group.integrity();
     Integrity {
-        damaged: integrity.damaged_count,
-        found: integrity.found_count,
-        repaired: integrity.repaired_count,
+        damaged: integrity.damaged_count + units.unrepaired_count,
+        found: integrity.found_count + units.repaired_count + units.unrepaired_count,
+        repaired: integrity.repaired_count + units.repaired_count,
         scrub_passes: integrity.scrub_passes_count,
         scrub_ended_ms: integrity.scrub_ended_at.map_or(0, |at| at.0),
         scrub_next: integrity.scrub_next,

@@ -318,6 +318,14 @@ impl CommitLog {
         self.0.shared.payload_around(at.0).map(PhysicalOffset)
     }
 
+    /// The index of the last entry whose frame begins at or before `at`; `None` when the log holds none there any more.
+    #[must_use]
+    pub fn index_at(&self, at: PhysicalOffset) -> Option<u64> {
+        let state = self.0.shared.state.lock();
+        let index = state.index.first_at(at.0.saturating_add(1)).checked_sub(1)?;
+        (index >= state.index.first() && !state.index.is_empty()).then_some(index)
+    }
+
     /// The last entry; the purged one when nothing comes after it.
     #[must_use]
     pub fn last(&self) -> Option<EntryId> {

@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Units of a file, as in RocketMQ.
 pub const UNITS_PER_FILE: u64 = 300_000;
@@ -80,6 +80,7 @@ pub struct ConsumeQueues {
     queues: RwLock<BTreeMap<Place, Arc<Mutex<Queue>>>>,
     removed: Mutex<Removed>,
     failed: AtomicBool,
+    rewritten: AtomicU64,
 }
 
 /// Folders of deleted topics. The checkpoint of the state may still know such a topic, so its folder stays until a
@@ -118,8 +119,8 @@ impl ConsumeQueues {
                 queues.insert((topic, queue), Arc::new(Mutex::new(opened)));
             }
         }
-        let (removed, failed) = (Mutex::default(), AtomicBool::new(false));
-        Ok(ConsumeQueues { dir, io, layout, queues: RwLock::new(queues), removed, failed })
+        let (removed, failed, rewritten) = (Mutex::default(), AtomicBool::new(false), AtomicU64::new(0));
+        Ok(ConsumeQueues { dir, io, layout, queues: RwLock::new(queues), removed, failed, rewritten })
     }
 
     /// Cuts every queue to the next offset that the state's checkpoint has for it, and drops what that does not know.
@@ -142,9 +143,55 @@ impl ConsumeQueues {
             if planted::is(Planted::QueueNotTruncated) {
                 continue;
             }
+            self.fill(topic, queue, next)?;
             self.truncate(topic, queue, next)?;
         }
         Ok(())
+    }
+
+    /// Makes queues of which the state has messages and whose files are not there, with zeros for their units: before
+    /// [`ConsumeQueues::restore`]. As with units that files lost, the right ones are written from the log.
+    ///
+    /// # Errors
+    /// What the file system says. Final.
+    pub fn refill(&self, state: impl IntoIterator<Item = QueueRange>) -> Result<()> {
+        for range in state {
+            if range.min < range.max && self.get(range.topic, range.queue).is_none() {
+                let entry = self.get_or_begin(range.topic, range.queue, range.min)?;
+                let result = entry.lock().begin_filled(self.io.as_ref(), range.max);
+                self.final_if_failed(result)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts zeros where the files of a queue lost units before `next`: they lead nowhere, so they are found and written anew from the
+    /// log as damaged ones are. A queue that has no file at all is left: then more is wrong than some bytes.
+    fn fill(&self, topic: TopicUid, queue: QueueId, next: QueueOffset) -> Result<()> {
+        let Some(entry) = self.get(topic, queue) else { return Ok(()) };
+        let result = entry.lock().fill(self.io.as_ref(), next);
+        self.final_if_failed(result)
+    }
+
+    /// Writes a unit anew that is there and damaged; durable with the next [`ConsumeQueues::sync`]. Any thread may. False: the queue
+    /// has no unit of that offset any more.
+    ///
+    /// # Errors
+    /// What the file system says. Final.
+    pub fn rewrite(&self, topic: TopicUid, queue: QueueId, offset: QueueOffset, unit: Unit) -> Result<bool> {
+        self.check()?;
+        let Some(entry) = self.get(topic, queue) else { return Ok(false) };
+        let result = entry.lock().rewrite(self.io.as_ref(), offset, unit);
+        if matches!(result, Ok(true)) {
+            self.rewritten.fetch_add(1, Ordering::Relaxed);
+        }
+        self.final_if_failed(result)
+    }
+
+    /// Units that were written anew since the queues were opened.
+    #[must_use]
+    pub fn rewritten_count(&self) -> u64 {
+        self.rewritten.load(Ordering::Relaxed)
     }
 
     /// Appends one unit; readers see it when this returns. `offset` must be the queue's max. A queue that is not there
@@ -306,7 +353,8 @@ impl ConsumeQueues {
     }
 
     /// The file in which the unit of an offset lies or would lie, and where in it.
-    pub(crate) fn place(&self, topic: TopicUid, queue: QueueId, offset: QueueOffset) -> (PathBuf, u64) {
+    #[must_use]
+    pub fn place(&self, topic: TopicUid, queue: QueueId, offset: QueueOffset) -> (PathBuf, u64) {
         let first = offset.0 - offset.0 % self.layout.units_per_file;
         let file = self.dir.join(topic.to_string()).join(queue.to_string()).join(queue::file_name(first));
         (file, (offset.0 - first) * UNIT_BYTES as u64)
@@ -352,7 +400,7 @@ impl ConsumeQueues {
         Ok(())
     }
 
-    fn final_if_failed(&self, result: Result<()>) -> Result<()> {
+    fn final_if_failed<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.failed.store(true, Ordering::Release);
         }

@@ -129,6 +129,60 @@ impl Queue {
         Ok(units)
     }
 
+    /// Writes a unit over the one that is there; false when there is none.
+    pub(super) fn rewrite(&mut self, io: &dyn Io, offset: QueueOffset, unit: Unit) -> Result<bool> {
+        let at = offset.0;
+        if at < self.min || at >= self.max().0 {
+            return Ok(false);
+        }
+        if at >= self.written {
+            let tail = (at - self.written) as usize * UNIT_BYTES;
+            self.tail[tail..tail + UNIT_BYTES].copy_from_slice(&unit.encode());
+            return Ok(true);
+        }
+        let first = self.file_of(at);
+        self.file(io, first)?.write_all_at(&unit.encode(), (at - first) * UNIT_BYTES as u64)?;
+        self.unsynced.insert(first);
+        Ok(true)
+    }
+
+    /// Gives a queue that has no files zeros up to `next`.
+    pub(super) fn begin_filled(&mut self, io: &dyn Io, next: QueueOffset) -> Result<()> {
+        self.create_file(io, self.file_of(self.written))?;
+        self.fill(io, next)
+    }
+
+    /// Sees to it that the files reach to `next`, with zeros where they are too short or missing. The first file must be there: it
+    /// says where the queue begins.
+    pub(super) fn fill(&mut self, io: &dyn Io, next: QueueOffset) -> Result<()> {
+        let Some(mut first) = self.files.first().copied() else { return Ok(()) };
+        assert!(self.tail.is_empty(), "files are filled before anything is appended");
+        if self.written >= next.0 {
+            return Ok(());
+        }
+        tracing::warn!(
+            "the ConsumeQueue in {} lost units before {next}: they are made anew from the log",
+            self.dir.display()
+        );
+        while first < next.0 {
+            let units = next.0.min(first + self.layout.units_per_file) - first;
+            if self.files.insert(first) {
+                self.names_unsynced = true;
+                io.open(&self.dir.join(file_name(first)), OpenMode::Create)?;
+            }
+            let file = self.file(io, first)?;
+            let whole = file.len()? / UNIT_BYTES as u64;
+            if whole < units {
+                file.set_len(whole * UNIT_BYTES as u64)?;
+                file.set_len(units * UNIT_BYTES as u64)?;
+                self.unsynced.insert(first);
+            }
+            first += self.layout.units_per_file;
+        }
+        self.written = next.0;
+        Ok(())
+    }
+
     pub(super) fn lower_bound(&mut self, io: &dyn Io, physical: PhysicalOffset) -> Result<QueueOffset> {
         let (mut low, mut high) = (self.min, self.max().0);
         while low < high {

@@ -16,9 +16,28 @@ pub use rocks::RocksState;
 
 use raftmq_model::machine::Write;
 use std::io;
+use std::path::PathBuf;
 
 /// Bytes of writes past which the owner has to make a checkpoint. A bound on memory and on what a restart replays.
 pub const UNFLUSHED_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The files of a store are not as they were written. What a call fails with, see [`is_state_damage`].
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("cannot {what} the state in {}: {reason}", dir.display())]
+pub struct StateDamage {
+    /// The folder.
+    pub dir: PathBuf,
+    /// What was tried.
+    pub what: &'static str,
+    /// What the store says.
+    pub reason: String,
+}
+
+/// Whether a store's call failed since its files are damaged.
+#[must_use]
+pub fn is_state_damage(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<StateDamage>())
+}
 
 /// Writes that take effect together, in order: of two writes of one key the later one stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

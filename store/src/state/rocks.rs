@@ -6,9 +6,11 @@
 //! is therefore always the last checkpoint. Messages that are taken and acked between two checkpoints never reach it.
 
 use super::overlay::Overlay;
-use super::{StateStore, WriteBatch};
+use super::{StateDamage, StateStore, WriteBatch};
 use parking_lot::Mutex;
-use rocksdb::{BlockBasedOptions, Cache, DB, Direction, FlushOptions, IteratorMode, LogLevel, Options, WriteOptions};
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, Direction, ErrorKind, FlushOptions, IteratorMode, LogLevel, Options, WriteOptions,
+};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -143,6 +145,12 @@ fn options() -> io::Result<Options> {
     Ok(options)
 }
 
-fn failed(dir: &Path, what: &str, error: &rocksdb::Error) -> io::Error {
-    io::Error::other(format!("cannot {what} the state in {}: {error}", dir.display()))
+fn failed(dir: &Path, what: &'static str, error: &rocksdb::Error) -> io::Error {
+    let damage = StateDamage { dir: dir.to_path_buf(), what, reason: error.to_string() };
+    // A damaged file can name another one that is not there.
+    let is_missing = error.kind() == ErrorKind::IOError && damage.reason.contains("No such file");
+    if error.kind() == ErrorKind::Corruption || is_missing {
+        return io::Error::new(io::ErrorKind::InvalidData, damage);
+    }
+    io::Error::other(damage.to_string())
 }

@@ -35,6 +35,9 @@ pub(crate) struct Shape {
     pub(crate) retention_bytes_max: u64,
     pub(crate) checkpoint_interval_ms: u64,
     pub(crate) rules: Limits,
+    /// How often logs and ConsumeQueues are read through, and how many bytes of them in a second.
+    pub(crate) scrub_interval_ms: u64,
+    pub(crate) scrub_bytes_per_second_max: u64,
 }
 
 impl Default for Shape {
@@ -45,6 +48,8 @@ impl Default for Shape {
             retention_bytes_max: 0,
             checkpoint_interval_ms: limits.checkpoint_interval_ms,
             rules: Limits::default(),
+            scrub_interval_ms: limits.scrub_interval_ms,
+            scrub_bytes_per_second_max: limits.scrub_bytes_per_second_max,
         }
     }
 }
@@ -84,6 +89,13 @@ struct Node {
 
 /// The state stores that a node opened.
 type Stores = Arc<Mutex<Vec<Weak<dyn StateStore>>>>;
+
+/// Returns when all of them are closed.
+async fn closed(stores: &Stores) {
+    while stores.lock().iter().any(|store| store.strong_count() > 0) {
+        tokio::task::yield_now().await;
+    }
+}
 
 /// RocksDB, noting what was opened.
 fn open_noted(stores: &Stores) -> OpenState {
@@ -128,7 +140,7 @@ impl Cluster {
         let mut cluster = Cluster { shape, meta, addresses, nodes: BTreeMap::new(), disks, dir };
         ids.iter().for_each(|id| cluster.set_full(*id, false));
         for (id, listener) in listeners {
-            cluster.start_on(id, listener).await;
+            cluster.start_on(id, listener).await.unwrap();
         }
         cluster.nodes[&NodeId(1)].broker.initialize_group(GROUP).await.unwrap();
         cluster.leader().await;
@@ -137,6 +149,11 @@ impl Cluster {
 
     /// Starts a node that was killed.
     pub(crate) async fn restart(&mut self, id: NodeId) {
+        self.try_restart(id).await.unwrap();
+    }
+
+    /// As [`Cluster::restart`]; the sentence with which the node does not start.
+    pub(crate) async fn try_restart(&mut self, id: NodeId) -> Result<(), String> {
         // The last life's listener goes with its runtime, a moment after the node.
         let until = Instant::now() + Duration::from_secs(5);
         let listener = loop {
@@ -145,13 +162,17 @@ impl Cluster {
                 bound => break bound.unwrap(),
             }
         };
-        self.start_on(id, listener).await;
+        self.start_on(id, listener).await
     }
 
-    async fn start_on(&mut self, id: NodeId, listener: TcpListener) {
+    async fn start_on(&mut self, id: NodeId, listener: TcpListener) -> Result<(), String> {
         let peers = self.addresses.iter().map(|(id, address)| (*id, address.to_string())).collect();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let options = RaftNodeOptions::new(id, 1, CLUSTER_ID, Arc::clone(&clock), PeerAddresses::new(peers));
+        let options = RaftNodeOptions {
+            scrub_interval_ms: self.shape.scrub_interval_ms,
+            scrub_bytes_per_second_max: self.shape.scrub_bytes_per_second_max,
+            ..RaftNodeOptions::new(id, 1, CLUSTER_ID, Arc::clone(&clock), PeerAddresses::new(peers))
+        };
         let raft = Arc::new(RaftNode::start(options).unwrap());
         let mut meta = MetaClientOptions::new(id, Vec::new(), Arc::clone(&raft));
         meta.own_service = Some(self.meta.routes());
@@ -185,24 +206,44 @@ impl Cluster {
                 key_index_sync_ms: 100,
                 disk_check_ms: 10,
                 checkpoint_interval_ms: self.shape.checkpoint_interval_ms,
+                scrub_interval_ms: self.shape.scrub_interval_ms,
+                scrub_bytes_per_second_max: self.shape.scrub_bytes_per_second_max,
                 ..BrokerLimits::default()
             },
         });
-        let broker = broker.await.unwrap();
-        broker.host_group(self.meta.group()).await.unwrap();
+        let started = match broker.await {
+            Ok(broker) => match broker.host_group(self.meta.group()).await {
+                Ok(()) => Ok(broker),
+                Err(error) => {
+                    broker.shutdown().await;
+                    Err(error.to_string())
+                }
+            },
+            Err(error) => Err(error.to_string()),
+        };
+        let broker = match started {
+            Ok(broker) => broker,
+            Err(sentence) => {
+                raft.kill();
+                closed(&stores).await;
+                return Err(sentence);
+            }
+        };
         raft.serve_peers(listener, Routes::new(broker.forward_service())).await.unwrap();
         self.nodes.insert(id, Node { raft, broker, stores });
+        Ok(())
     }
 
     /// Stops a node without a word to its peers, and returns when nothing of it holds a file any more.
     pub(crate) async fn kill(&mut self, id: NodeId) {
         let Node { raft, broker, stores } = self.nodes.remove(&id).unwrap();
         raft.kill();
-        let replica = broker.replica(GROUP).map(|replica| Arc::downgrade(&replica)).unwrap();
+        let replica = broker.replica(GROUP).map(|replica| Arc::downgrade(&replica));
         broker.shutdown().await;
-        while replica.strong_count() > 0 || stores.lock().iter().any(|store| store.strong_count() > 0) {
+        while replica.as_ref().is_some_and(|replica| replica.strong_count() > 0) {
             tokio::task::yield_now().await;
         }
+        closed(&stores).await;
     }
 
     /// Says that the node's volume has hardly any room, or much.
@@ -220,6 +261,11 @@ impl Cluster {
     /// The folder of a node's data.
     pub(crate) fn folder(&self, id: NodeId) -> std::path::PathBuf {
         self.dir.path().join(id.to_string())
+    }
+
+    /// Why a node that runs would end its process, if it would.
+    pub(crate) fn fatal(&self, id: NodeId) -> Option<String> {
+        self.nodes[&id].raft.fatal().borrow().as_ref().map(ToString::to_string)
     }
 
     /// The nodes that run.

@@ -5,9 +5,8 @@
 use super::FolderArgs;
 use crate::exit::Failure;
 use crate::serve::placement;
-use prost::Message;
+use raftmq_broker::decode_placement;
 use raftmq_model::ids::GroupId;
-use raftmq_model::meta::BrokerGroupRecord;
 use raftmq_store::data_dir::{self, DataDirError, Identity, ReadLock};
 use raftmq_store::inspect::{Checkpoint, Contents, Findings, GroupFolder, ReadOnlyIo};
 use raftmq_store::io::read_file;
@@ -168,11 +167,8 @@ impl Group {
         }
         let file = self.dir.join("placement");
         match read_file(io, &file, PLACEMENT_BYTES_MAX) {
-            Ok(Some(bytes)) => match BrokerGroupRecord::decode(bytes.as_slice()) {
-                Ok(record) if record.id == self.id.0 => {}
-                Ok(record) => findings.damage(file, 0, format!("it is of group {}", record.id)),
-                Err(error) => findings.damage(file, 0, format!("it is no placement: {error}")),
-            },
+            Ok(Some(bytes)) if decode_placement(&bytes, self.id.0).is_some() => {}
+            Ok(Some(_)) => findings.damage(file, 0, "its checksum does not match, or it is no placement of this group"),
             Ok(None) => findings.note(file, 0, "there is none: the replica was never opened to its end"),
             Err(error) => findings.damage(file, 0, error.to_string()),
         }

@@ -275,7 +275,8 @@ impl stamps_server::Stamps for StampService {
         let from = request.extensions().get::<NodeId>().copied().unwrap_or(NodeId(0));
         let told = from_wire(request.into_inner().stamps);
         for stamp in told.iter().filter(|stamp| stamp.replica.node == from) {
-            let known = inner.known().iter().find(|known| known.replica == stamp.replica).map_or(0, |known| known.stamp);
+            let known =
+                inner.known().iter().find(|known| known.replica == stamp.replica).map_or(0, |known| known.stamp);
             if stamp.stamp < known {
                 let sentence = format!("node {from} has stamp {}, and had {known}: its disk is older", stamp.stamp);
                 self.identity.log_refusal(from.0, &sentence);

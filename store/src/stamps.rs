@@ -202,8 +202,6 @@ fn decode(file: &Path, bytes: &[u8]) -> Result<Rows, StampsError> {
     if body[4] != VERSION || rows.len() as u64 != number(&body[8..12]) * ROW_BYTES as u64 {
         return Err(damaged("its length is another one than it says"));
     }
-    let row = |row: &[u8]| {
-        (NodeId(number(&row[0..4]) as u32), (number(&row[4..8]) as u32, number(&row[8..16])))
-    };
+    let row = |row: &[u8]| (NodeId(number(&row[0..4]) as u32), (number(&row[4..8]) as u32, number(&row[8..16])));
     Ok(rows.chunks_exact(ROW_BYTES).map(row).collect())
 }

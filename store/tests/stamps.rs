@@ -32,7 +32,7 @@ fn the_bytes_on_disk() {
     stamps.learn(&[stamp(1, 1, 0x0102)]).unwrap();
     assert_eq!(stamps.advance().unwrap(), 1);
     let hex: String = std::fs::read(dir.path().join("stamps")).unwrap().iter().map(|b| format!("{b:02x}")).collect();
-    let rows = "00000001000000010000000000000102" .to_owned() + "00000003000000020000000000000001";
+    let rows = "00000001000000010000000000000102".to_owned() + "00000003000000020000000000000001";
     assert_eq!(hex, format!("524d51540100000000000002{rows}5b45a117"));
 }
 

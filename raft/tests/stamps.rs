@@ -169,7 +169,7 @@ async fn calls_wait_until_the_port_is_opened() {
     let mut call = Box::pin(client.vote(request));
     assert!(timeout(WAITS, &mut call).await.is_err(), "it waits");
     second.port.open(Routes::default());
-    let status = timeout(PATIENCE, call).await.expect("it goes on").err().expect("there is no such group");
+    let status = timeout(PATIENCE, call).await.expect("it goes on").expect_err("there is no such group");
     assert_eq!(status.code(), Code::NotFound);
     drop(first.port);
 }

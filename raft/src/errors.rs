@@ -1,5 +1,6 @@
 //! What can go wrong, as small enums.
 
+use crate::stamps::StampError;
 use raftmq_model::ids::{GroupId, NodeId};
 use std::io;
 use thiserror::Error;
@@ -51,6 +52,17 @@ pub enum TransferError {
     /// The group was closed here.
     #[error("the group is closed")]
     Stopped,
+}
+
+/// Why a node did not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Threads cannot be made.
+    #[error("threads cannot be started: {0}")]
+    Threads(#[from] io::Error),
+    /// The node's stamps cannot be read.
+    #[error(transparent)]
+    Stamps(#[from] StampError),
 }
 
 /// Why a replica did not forget its log.

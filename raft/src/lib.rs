@@ -30,15 +30,17 @@ mod node;
 mod offline;
 mod options;
 mod peers;
+mod port;
 mod proposer;
 mod purge;
 mod service;
+mod stamps;
 mod status;
 mod transfer;
 mod types;
 mod wire;
 
-pub use errors::{CompactError, InitializeError, OpenError, ProposeError, ServeError, TransferError};
+pub use errors::{CompactError, InitializeError, OpenError, ProposeError, ServeError, StartError, TransferError};
 pub use fatal::FatalError;
 pub use group::Group;
 pub use identity::{PeerClientInterceptor, PeerIdentity, PeerServerInterceptor};
@@ -53,7 +55,9 @@ pub use options::{
     RaftNodeOptions, SCRUB_BYTES_PER_SECOND_MAX, SCRUB_INTERVAL_MS,
 };
 pub use peers::{PeerAddresses, PeerState};
+pub use port::PeerPort;
 pub use raftmq_store::commit_log::CommitLogOptions;
+pub use stamps::{STAMP_MS, StampError, StampOptions};
 pub use status::{GroupStatus, Member, Role};
 
 /// For this crate's own tests of the storage contract; not part of the interface.

@@ -3,22 +3,21 @@
 mod open;
 
 use crate::early_election;
-use crate::errors::{OpenError, ServeError};
+use crate::errors::{OpenError, ServeError, StartError};
 use crate::fatal::{FatalError, FatalReport};
 use crate::group::{Core, Group};
 use crate::identity::PeerIdentity;
 use crate::integrity::{self, FrameSource};
 use crate::liveness::{DEATHS_MAX, Liveness};
 use crate::machine::Machine;
-use crate::network::{
-    CONNECTION_WINDOW_BYTES, MESSAGE_BYTES_MAX, PeerChannel, PeerConnection, PeerLinks, STREAM_WINDOW_BYTES,
-};
+use crate::network::{CONNECTION_WINDOW_BYTES, PeerChannel, PeerConnection, PeerLinks, STREAM_WINDOW_BYTES};
 use crate::options::{GroupOptions, RaftNodeOptions};
 use crate::peers::PeerState;
+use crate::port::{Gate, PeerPort};
 use crate::service::{RaftService, Replicas};
+use crate::stamps::{Peers, SharedStamps, StampError, StampService};
 use parking_lot::Mutex;
 use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
-use raftmq_proto::raft::raft_server::RaftServer;
 use raftmq_store::commit_log::CommitLogOptions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -31,7 +30,6 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_stream::{Stream, StreamExt};
-use tonic::codegen::InterceptedService;
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
@@ -61,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) groups: Mutex<BTreeMap<GroupId, Arc<Core>>>,
     pub(crate) fatal: FatalReport,
     pub(crate) closing: Arc<AtomicBool>,
+    stamps: SharedStamps,
     /// Tells this process from the one before it.
     boot: u64,
     /// This node's volume is full; peers are told.
@@ -73,27 +72,40 @@ impl Shared {
         let (node, peers) = (self.options.node, self.options.peers.clone());
         FrameSource { group, node, peers, links: Arc::clone(&self.links) }
     }
+
+    fn peers(&self) -> Peers {
+        let (own, addresses) = (self.options.node, self.options.peers.clone());
+        Peers { own, addresses, links: Arc::clone(&self.links) }
+    }
+
+    fn port(&self) -> (PeerPort, Gate) {
+        let stamps = StampService { stamps: self.stamps.clone(), identity: self.identity.clone() };
+        PeerPort::new(stamps, RaftService::new(self.replicas.clone(), self.boot, self.volume_full.subscribe()))
+    }
 }
 
 impl RaftNode {
     /// Starts the runtime and the death detector. Nothing is served before [`RaftNode::serve_peers`].
     ///
     /// # Errors
-    /// When threads cannot be made.
-    pub fn start(options: RaftNodeOptions) -> io::Result<RaftNode> {
+    /// When threads cannot be made, or the node's stamps cannot be read.
+    pub fn start(options: RaftNodeOptions) -> Result<RaftNode, StartError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.threads_count.max(1))
             .thread_name_fn(thread_name)
             .enable_all()
             .build()?;
-        let node = RaftNode::start_on(options, runtime.handle().clone());
+        let node = RaftNode::start_on(options, runtime.handle().clone())?;
         *node.runtime.lock() = Some(runtime);
         Ok(node)
     }
 
     /// Like [`RaftNode::start`], on a runtime that the caller owns, and ends.
-    #[must_use]
-    pub fn start_on(options: RaftNodeOptions, handle: Handle) -> RaftNode {
+    ///
+    /// # Errors
+    /// When the node's stamps cannot be read.
+    pub fn start_on(options: RaftNodeOptions, handle: Handle) -> Result<RaftNode, StampError> {
+        let stamps = SharedStamps::open(options.replica(), options.stamps.as_ref())?;
         let identity = PeerIdentity::new(options.node, &options.cluster_id);
         let (deaths, died) = mpsc::channel(DEATHS_MAX);
         let shared = Arc::new(Shared {
@@ -105,13 +117,37 @@ impl RaftNode {
             closing: Arc::new(AtomicBool::new(false)),
             boot: rand::random(),
             volume_full: watch::Sender::new(false),
+            stamps,
             identity,
             options,
         });
         handle.spawn(follow_peers(Arc::clone(&shared)));
         handle.spawn(handle_deaths(Arc::clone(&shared), died));
         handle.spawn(integrity::scrub(Arc::clone(&shared)));
-        RaftNode { shared, runtime: Mutex::new(None), handle }
+        Ok(RaftNode { shared, runtime: Mutex::new(None), handle })
+    }
+
+    /// Asks the peers whether this node's disk is an older copy of itself; to be called behind [`RaftNode::listen`] and before
+    /// groups are opened. Returns when a majority of the nodes, this one counted, has answered, perhaps never; a node that is
+    /// told its peers' addresses and has none needs no answer.
+    ///
+    /// # Errors
+    /// When it is one, or stamps cannot be written: the process has to exit without opening a group.
+    pub async fn check_stamps(&self) -> Result<(), StampError> {
+        let (stamps, peers) = (self.shared.stamps.clone(), self.shared.peers());
+        let check = async move {
+            stamps.check(&peers).await?;
+            tokio::spawn(stamps.keep(peers));
+            Ok(())
+        };
+        let stopped = || StampError::Failed(Arc::from("the Raft runtime is gone"));
+        self.handle.spawn(check).await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Returns when it turns out later that this node's disk is an older copy of itself, or stamps cannot be written: the
+    /// process has to exit.
+    pub fn stamps_ended(&self) -> impl Future<Output = StampError> + Send + 'static + use<> {
+        self.shared.stamps.clone().ended()
     }
 
     /// Opens this node's replica of a group: recovers its log, restores its machine and joins the group.
@@ -141,33 +177,38 @@ impl RaftNode {
         self.shared.groups.lock().get(&group).cloned().map(Group::new)
     }
 
-    /// Serves the peer port on `listener`: the Raft service and `extra`, whose handlers run on the Raft runtime too and
-    /// so must not block it. The extra services check who calls by themselves: [`RaftNode::identity`].
+    /// Serves the peer port on `listener`: see [`RaftNode::listen`] and [`PeerPort::open`].
     ///
     /// # Errors
     /// When the listener cannot be used.
     pub async fn serve_peers(&self, listener: std::net::TcpListener, extra: Routes) -> Result<(), ServeError> {
+        self.listen(listener).await.map(|port| port.open(extra))
+    }
+
+    /// Serves stamps on the peer port, and holds all other calls until it is opened.
+    ///
+    /// # Errors
+    /// When the listener cannot be used.
+    pub async fn listen(&self, listener: std::net::TcpListener) -> Result<PeerPort, ServeError> {
         let address = listener.local_addr().map_or_else(|_| "an unknown address".to_owned(), |at| at.to_string());
         let failed = |source| ServeError::Listen { address, source };
-        let shared = Arc::clone(&self.shared);
+        let (port, gate) = self.shared.port();
         let serve = self.handle.spawn(async move {
             listener.set_nonblocking(true)?;
             let listener = TcpListener::from_std(listener)?;
             let connections = TcpListenerStream::new(listener)
                 .map(|connection| connection.and_then(|stream| stream.set_nodelay(true).map(|()| stream)));
-            tokio::spawn(serve(shared, connections, extra));
+            tokio::spawn(serve(gate, connections));
             Ok(())
         });
-        serve.await.map_err(|_| ServeError::Stopped)?.map_err(failed)
+        serve.await.map_err(|_| ServeError::Stopped)?.map_err(failed).map(|()| port)
     }
 
-    /// Like [`RaftNode::serve_peers`], for connections that something else accepts, until `connections` ends.
-    pub fn serve_connections(
-        &self,
-        connections: impl Stream<Item = io::Result<PeerConnection>> + Send + 'static,
-        extra: Routes,
-    ) {
-        self.handle.spawn(serve(Arc::clone(&self.shared), connections, extra));
+    /// Like [`RaftNode::listen`], for connections that something else accepts, until `connections` ends.
+    pub fn listen_on(&self, connections: impl Stream<Item = io::Result<PeerConnection>> + Send + 'static) -> PeerPort {
+        let (port, gate) = self.shared.port();
+        self.handle.spawn(serve(gate, connections));
+        port
     }
 
     /// This node's name among its peers, for services on the peer port and calls to them.
@@ -269,14 +310,10 @@ fn thread_name() -> String {
     format!("raft-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-async fn serve<C>(shared: Arc<Shared>, connections: impl Stream<Item = io::Result<C>>, extra: Routes)
+async fn serve<C>(gate: Gate, connections: impl Stream<Item = io::Result<C>>)
 where
     C: AsyncRead + AsyncWrite + Connected<ConnectInfo: Clone + Send + Sync + 'static> + Send + Unpin + 'static,
 {
-    let raft = RaftServer::new(RaftService::new(shared.replicas.clone(), shared.boot, shared.volume_full.subscribe()))
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let raft = InterceptedService::new(raft, shared.identity.server());
     let server = Server::builder()
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -285,7 +322,8 @@ where
         .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS_COUNT_MAX))
         .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
-        .add_routes(extra.add_service(raft))
+        .layer(tower::layer::layer_fn(move |_: Routes| gate.clone()))
+        .add_routes(Routes::default())
         .serve_with_incoming(connections);
     if let Err(error) = server.await {
         tracing::error!("the peer port is not served any more: {error}");

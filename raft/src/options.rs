@@ -2,6 +2,7 @@
 
 use crate::network::{Tcp, Transport};
 use crate::peers::PeerAddresses;
+use crate::stamps::StampOptions;
 use raftmq_model::clock::Clock;
 use raftmq_model::ids::{GroupId, NodeId, ReplicaId};
 use raftmq_store::commit_log::CommitLogOptions;
@@ -48,6 +49,8 @@ pub struct RaftNodeOptions {
     pub scrub_bytes_per_second_max: u64,
     /// A group is read again this long after the last time was begun, at the earliest.
     pub scrub_interval_ms: u64,
+    /// Where stamps are kept by which an older copy of the disk is noticed; none: it is not.
+    pub stamps: Option<StampOptions>,
     /// Worker threads of the Raft runtime.
     pub threads_count: usize,
 }
@@ -74,6 +77,7 @@ impl RaftNodeOptions {
             transport: Arc::new(Tcp),
             scrub_bytes_per_second_max: SCRUB_BYTES_PER_SECOND_MAX,
             scrub_interval_ms: SCRUB_INTERVAL_MS,
+            stamps: None,
             threads_count: 2,
         }
     }

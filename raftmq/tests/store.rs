@@ -161,6 +161,7 @@ fn flips_are_found(raftmq: &Raftmq, folder: &str, before: &BTreeMap<PathBuf, (us
     assert!(!flipped.is_empty());
     flipped.push((folder_path.join("FORMAT"), 30));
     flipped.push((folder_path.join("placement"), 30));
+    flipped.push((folder_path.join("stamps"), 20));
     flipped.push((first("groups/1/log/manifest"), 30));
     flipped.push((first("groups/1/log/commitlog/"), 100));
     flipped.push((first("meta/commitlog/"), 100));

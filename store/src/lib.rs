@@ -5,6 +5,7 @@
 //! - [`commit_log`]: the log of one group: append, group commit, truncate, vote, purge, recovery.
 //! - [`data_dir`]: the folder of a node: lock, format version, whose it is.
 //! - [`consume_queue`], [`index_file`] and [`state`]: what a group derives from its committed log.
+//! - [`stamps`]: how far the disk of each node has come, so that an older copy of one is noticed.
 //! - [`snapshots`]: the states that a replica keeps for others that start without the log before.
 //! - [`inspect`]: a look at all of these without changing them, for tools.
 //! - [`testing`]: an in-memory file system that loses power.
@@ -21,6 +22,7 @@ pub mod inspect;
 pub mod io;
 pub mod segment;
 pub mod snapshots;
+pub mod stamps;
 pub mod state;
 pub mod testing;
 
@@ -30,4 +32,5 @@ pub use commit_log::{
 pub use data_dir::{DataDir, DataDirError, Identity};
 pub use io::{Io, IoFile, OpenMode, RealIo, Volume};
 pub use snapshots::Snapshots;
+pub use stamps::{Stamp, Stamps, StampsError};
 pub use testing::FaultyIo;

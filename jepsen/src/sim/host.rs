@@ -18,13 +18,13 @@ use raftmq_model::ids::{GroupId, NodeId, ReplicaId, Timestamp};
 use raftmq_model::machine::Limits;
 use raftmq_model::meta::{Birth, BrokerGroupRecord, NodeRecord};
 use raftmq_namesrv::{Namesrv, NamesrvOptions};
-use raftmq_raft::{PeerAddresses, PeerConnection, RaftNode, RaftNodeOptions, Transport};
+use raftmq_raft::{PeerAddresses, PeerConnection, RaftNode, RaftNodeOptions, StampOptions, Transport};
 use raftmq_store::state::{MemoryState, StateStore};
-use raftmq_store::{Durability, FaultyIo};
+use raftmq_store::{Durability, FaultyIo, Io, Stamps};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -48,6 +48,9 @@ pub(super) const WRITE_BYTES_MAX: u64 = 256 << 10;
 const SCRUB_BYTES_PER_SECOND_MAX: u64 = 8 << 20;
 const SCRUB_INTERVAL_MS: u64 = 4_000;
 const CACHE_BYTES_MAX: usize = 1 << 20;
+/// The stamp of a disk grows this often.
+const STAMP_MS: u64 = 2_000;
+const DATA: &str = "/data";
 
 /// What runs on a node.
 pub(super) struct Running {
@@ -138,10 +141,7 @@ impl Machine {
         let slot = self.slot.clone();
         runtime.spawn(async move {
             let ended = match setup.boot().await {
-                Ok(mut fatal) => match fatal.wait_for(Option::is_some).await {
-                    Ok(error) => error.as_ref().map(ToString::to_string),
-                    Err(_) => None,
-                },
+                Ok(raft) => why_it_ends(&raft).await,
                 Err(error) => Some(format!("{error:#}")),
             };
             slot.lock().ended = ended;
@@ -176,6 +176,29 @@ impl Machine {
         self.incarnation += 1;
     }
 
+    /// What a copy of the disk holds that is made now.
+    pub(super) fn image(&self, seed: u64) -> Image {
+        let states = self.states().iter().map(|(group, state)| (*group, Arc::new(state.image()))).collect();
+        Image { disk: self.disk.image(seed), states }
+    }
+
+    /// A copy takes the place of the disk of a machine that is down.
+    pub(super) fn put_back(&mut self, image: Image) {
+        assert!(!self.is_up(), "a disk is not pulled out of a running machine");
+        self.disk = image.disk;
+        self.states = Arc::new(Mutex::new(image.states));
+    }
+
+    /// The life of the node that this machine is.
+    pub(super) fn replica(&self) -> ReplicaId {
+        ReplicaId { node: NodeId(self.id), incarnation: self.incarnation }
+    }
+
+    /// The stamp that this machine's disk has of a node; 0: none, or the disk cannot be read now.
+    pub(super) fn stamp_of(&self, replica: ReplicaId) -> u64 {
+        stamp_on(&self.disk, replica)
+    }
+
     /// Lets the process run up to `now_us`.
     pub(super) fn step(&self, now_us: u64) {
         if let Some(process) = &self.process {
@@ -204,6 +227,33 @@ impl Machine {
 
     fn states(&self) -> MutexGuard<'_, BTreeMap<GroupId, Arc<MemoryState>>> {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A copy of a machine's disk.
+pub(super) struct Image {
+    disk: FaultyIo,
+    states: BTreeMap<GroupId, Arc<MemoryState>>,
+}
+
+impl Image {
+    /// The stamp that it has of a node.
+    pub(super) fn stamp_of(&self, replica: ReplicaId) -> u64 {
+        stamp_on(&self.disk, replica)
+    }
+}
+
+fn stamp_on(disk: &FaultyIo, replica: ReplicaId) -> u64 {
+    let stamps = Stamps::open(Arc::new(disk.clone()), Path::new(DATA), replica);
+    stamps.map_or(0, |stamps| stamps.of(replica))
+}
+
+/// What ends a process by itself, when it does.
+async fn why_it_ends(raft: &RaftNode) -> Option<String> {
+    let mut fatal = raft.fatal();
+    tokio::select! {
+        error = fatal.wait_for(Option::is_some) => error.ok().and_then(|error| error.as_ref().map(ToString::to_string)),
+        error = raft.stamps_ended() => Some(error.to_string()),
     }
 }
 
@@ -250,9 +300,12 @@ struct Setup {
 }
 
 impl Setup {
-    async fn boot(self) -> Result<tokio::sync::watch::Receiver<Option<raftmq_raft::FatalError>>> {
+    async fn boot(self) -> Result<Arc<RaftNode>> {
         let node = NodeId(self.id);
-        let raft = Arc::new(self.raft());
+        let raft = Arc::new(self.raft()?);
+        let peers = self.net.listen(self.id, &peer_address(self.id));
+        let port = raft.listen_on(peers.map(|stream| stream.map(PeerConnection::new)));
+        raft.check_stamps().await?;
         let namesrv = self.namesrv(node, &raft).await?;
         let namesrvs = NODES.map(NodeId).collect();
         let meta = MetaClient::start(MetaClientOptions {
@@ -268,28 +321,30 @@ impl Setup {
         let mut routes = tonic::service::Routes::builder();
         routes.add_service(broker.forward_service());
         routes.add_service(namesrv.service());
-        let peers = self.net.listen(self.id, &peer_address(self.id));
-        raft.serve_connections(peers.map(|stream| stream.map(PeerConnection::new)), routes.routes());
+        port.open(routes.routes());
         let clients = self.net.listen(self.id, &client_address(self.id));
         let service = edge.messaging_service();
         tokio::spawn(async move {
             let clients = clients.map(|stream: io::Result<SimStream>| stream.map(PeerConnection::new));
             let _ = Server::builder().add_service(service).serve_with_incoming(clients).await;
         });
-        let fatal = raft.fatal();
-        self.slot.lock().running = Some(Running { _raft: raft, namesrv, meta, broker, _edge: edge });
-        Ok(fatal)
+        let running = Running { _raft: Arc::clone(&raft), namesrv, meta, broker, _edge: edge };
+        self.slot.lock().running = Some(running);
+        Ok(raft)
     }
 
-    fn raft(&self) -> RaftNode {
+    fn raft(&self) -> Result<RaftNode> {
+        let io: Arc<dyn Io> = Arc::new(self.disk.clone());
+        io.create_dir_all(Path::new(DATA))?;
         let peers = PeerAddresses::new(NODES.map(|id| (NodeId(id), peer_address(id))).collect());
         let options = RaftNodeOptions {
             transport: Arc::new(From { host: self.id, net: self.net.clone() }),
             scrub_bytes_per_second_max: if self.rots { SCRUB_BYTES_PER_SECOND_MAX } else { 0 },
             scrub_interval_ms: SCRUB_INTERVAL_MS,
+            stamps: Some(StampOptions { io, dir: PathBuf::from(DATA), interval_ms: STAMP_MS }),
             ..RaftNodeOptions::new(NodeId(self.id), self.incarnation, CLUSTER_ID, Arc::clone(&self.clock), peers)
         };
-        RaftNode::start_on(options, tokio::runtime::Handle::current())
+        Ok(RaftNode::start_on(options, tokio::runtime::Handle::current())?)
     }
 
     /// The broker groups as this node was told when it was adopted: its own replicas are of its present life.
@@ -318,7 +373,7 @@ impl Setup {
             node,
             incarnation: self.incarnation,
             cluster_id: CLUSTER_ID.to_owned(),
-            data_dir: PathBuf::from("/data"),
+            data_dir: PathBuf::from(DATA),
             raft: Arc::clone(raft),
             meta: Arc::clone(meta),
             clock: Arc::clone(&self.clock),

@@ -7,6 +7,7 @@
 //! operator    creates and deletes topics all the time
 //! invariants  what must hold inside the cluster at every moment
 //! wipe        a lost disk, and the operator who replaces it
+//! restore     an older copy of a disk, put back
 //! plan        which fault comes when: a pure function of the seed
 //! rot         flips bits on one node, in some seeds or when asked to
 //! world       machines and network, step by step; carries the faults out
@@ -22,6 +23,7 @@ mod net;
 mod operator;
 mod plan;
 mod registers;
+mod restore;
 mod retention;
 mod rot;
 mod run;

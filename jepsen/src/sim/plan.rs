@@ -17,6 +17,10 @@ const AWAY_ONE_OF: u64 = 4;
 /// A disk is lost at a moment in this range, in milliseconds: in seeds with one group, and with several.
 const WIPE_AT_MS: std::ops::Range<u64> = 3_000..30_000;
 const WIPE_OF_EIGHT: [u64; 2] = [3, 4];
+/// A disk is copied at a moment in the first range, and the copy put back after a time in the second one, in milliseconds.
+const COPY_AT_MS: std::ops::Range<u64> = 2_000..15_000;
+const COPY_MS: std::ops::Range<u64> = 4_000..25_000;
+const COPY_OF_EIGHT: [u64; 2] = [6, 7];
 /// How far a wall clock may jump, in either direction.
 const SKEW_MS_MAX: i64 = 90_000;
 
@@ -40,6 +44,8 @@ pub enum Fault {
     Away(Whom),
     /// The process ends and its disk is lost: the node comes back on an empty one, as its next life.
     Wipe(Whom),
+    /// The process ends and its disk is copied; at the end, the copy is put in the place of the disk.
+    Restore(Whom),
     /// All processes end; each is started again.
     KillAll,
     /// The power of a node fails: what was not synced is gone or torn.
@@ -105,6 +111,13 @@ pub fn plan(seed: u64, length_ms: u64) -> Vec<Event> {
         let before = events.partition_point(|event| event.at_ms <= at_ms);
         events.insert(before, Event { at_ms, for_ms: 0, fault: Fault::Wipe(whom) });
     }
+    let at_ms = chance.random_range(COPY_AT_MS);
+    if COPY_OF_EIGHT.contains(&(seed % 8)) && at_ms < length_ms {
+        let for_ms = chance.random_range(COPY_MS).min(length_ms - at_ms);
+        let whom = if chance.random() { Whom::Follower } else { Whom::Leader };
+        let before = events.partition_point(|event| event.at_ms <= at_ms);
+        events.insert(before, Event { at_ms, for_ms, fault: Fault::Restore(whom) });
+    }
     events
 }
 
@@ -156,6 +169,6 @@ mod tests {
                 kinds.insert(format!("{:?}", event.fault).split(['(', ' ']).next().map(str::to_owned));
             }
         }
-        assert_eq!(kinds.len(), 17, "{kinds:?}");
+        assert_eq!(kinds.len(), 18, "{kinds:?}");
     }
 }

@@ -156,6 +156,7 @@ fn simulate(options: &Options) -> Result<Outcome> {
     if registers.verdict() == Verdict::Invalid {
         violations.push(registers.to_string());
     }
+    violations.extend(world.unrefused());
     violations.extend(operator.judge(&world.look(|running| running.namesrv.view())));
     let history = history.unwrap_or_default();
     Ok(Outcome {
@@ -300,7 +301,7 @@ fn under_faults(
     let begin_us = world.now_us();
     let mut events = if options.faults { plan(options.seed, options.seconds * 1_000) } else { Vec::new() };
     // One entry on three disks: with one lost and one rotten, what a majority acknowledged may be nowhere.
-    events.retain(|event| others.rot.is_none() || !matches!(event.fault, Fault::Wipe(_)));
+    events.retain(|event| others.rot.is_none() || !matches!(event.fault, Fault::Wipe(_) | Fault::Restore(_)));
     let mut events = events.into_iter().peekable();
     while world.now_us() < begin_us + options.seconds * 1_000_000 {
         world.step()?;

@@ -5,6 +5,7 @@ use super::interpose;
 use super::invariants::{Invariants, Look};
 use super::net::{Host, LATENCY_US_MIN, Net};
 use super::plan::{Event, Fault, Whom};
+use super::restore::{self, Restore};
 use super::wipe::Wipe;
 use anyhow::Result;
 use raftmq_broker::meta_client::MetaClient;
@@ -35,6 +36,8 @@ pub(super) struct World {
     paused: BTreeMap<Host, u64>,
     /// The machine whose disk is lost.
     wipe: Option<Wipe>,
+    /// The machine whose disk is, or will be, an older copy.
+    restore: Option<Restore>,
     /// When to start which machine again.
     starts: BTreeMap<Host, u64>,
     /// When to take what back.
@@ -78,6 +81,7 @@ impl World {
             chance: StdRng::seed_from_u64(seed ^ 0x0057_4F52_4C44),
             paused: BTreeMap::new(),
             wipe: None,
+            restore: None,
             starts: BTreeMap::new(),
             ends: Vec::new(),
             may_end: BTreeMap::new(),
@@ -116,6 +120,7 @@ impl World {
         if self.now_us.is_multiple_of(LOOK_US) {
             self.check_invariants();
         }
+        self.put_back_what_is_due();
         self.replace_what_is_lost();
         self.start_what_is_due()
     }
@@ -129,6 +134,7 @@ impl World {
         match &event.fault {
             Fault::Kill(whom) | Fault::Away(whom) => self.crash(self.node(*whom), false, until),
             Fault::Wipe(whom) => self.lose_disk(self.node(*whom)),
+            Fault::Restore(whom) => self.copy_disk(self.node(*whom), until),
             Fault::KillAll => NODES.for_each(|id| self.crash(id, false, until)),
             // Between two operations of the disk, or in the middle of one.
             Fault::PowerCut(whom) if self.chance.random() => self.crash(self.node(*whom), true, until),
@@ -193,6 +199,8 @@ impl World {
         for (_, undo) in std::mem::take(&mut self.ends) {
             self.undo(undo);
         }
+        // What is not put back by now is left.
+        self.restore = self.restore.take().filter(|restore| matches!(restore.state, restore::State::PutBack));
         let now_us = self.now_us;
         self.starts.values_mut().for_each(|at| *at = now_us);
     }
@@ -265,8 +273,25 @@ impl World {
         self.note(what);
     }
 
+    /// In the end no node has an older copy.
+    pub(super) fn unrefused(&self) -> Option<String> {
+        self.restored().map(|id| format!("node {id} did not refuse an older copy of its disk"))
+    }
+
+    /// The node whose disk is an older copy now.
+    fn restored(&self) -> Option<Host> {
+        let restore = self.restore.as_ref()?;
+        matches!(restore.state, restore::State::PutBack).then_some(restore.node)
+    }
+
     fn check_invariants(&mut self) {
         self.note_purges();
+        if let Some(id) = self.restored()
+            && self.machines.get(&id).is_some_and(|machine| machine.slot.lock().running.is_some())
+        {
+            self.restore = None;
+            self.violations.push(format!("node {id} runs on an older copy of its disk"));
+        }
         let mut looks = Vec::new();
         for machine in self.machines.values() {
             let told = machine.slot.lock();
@@ -318,16 +343,54 @@ impl World {
 
     fn lose_disk(&mut self, id: Host) {
         self.crash(id, false, self.now_us);
-        self.starts.remove(&id);
-        self.may_end.remove(&id);
-        self.invariants.forget(id);
-        self.purges.retain(|(node, _), _| *node != id);
+        self.forget_disk(id);
         let seed = self.chance.random();
         let Some(machine) = self.machines.get_mut(&id) else { return };
         machine.wipe();
         self.wipe = Some(Wipe::new(id, machine.incarnation, seed));
         self.set_disk_pace(id, WRITE_US);
         self.note(format!("the disk of node {id} is lost"));
+    }
+
+    /// A node ends, its disk is copied, and it goes on; the copy is put back from `until` on.
+    fn copy_disk(&mut self, id: Host, until: u64) {
+        let dark = self.chance.random();
+        self.crash(id, dark, self.now_us);
+        let seed = self.chance.random();
+        let Some(machine) = self.machines.get(&id).filter(|machine| !machine.is_up()) else { return };
+        let state = restore::State::Copied(machine.image(seed));
+        self.restore = Some(Restore { node: id, due_us: until, state });
+        self.note(format!("the disk of node {id} is copied"));
+    }
+
+    /// A copy is put back when all others know that the disk went on after it: whoever answers then can tell.
+    fn put_back_what_is_due(&mut self) {
+        let Some(Restore { node: id, due_us, state: restore::State::Copied(image) }) = &self.restore else { return };
+        let (id, now_us) = (*id, self.now_us);
+        let Some(machine) = self.machines.get(&id).filter(|_| now_us >= *due_us) else { return };
+        let (replica, copied) = (machine.replica(), image.stamp_of(machine.replica()));
+        if others(id).filter_map(|other| self.machines.get(&other)).any(|other| other.stamp_of(replica) <= copied) {
+            return;
+        }
+        self.crash(id, true, now_us);
+        self.forget_disk(id);
+        let back = Restore { node: id, due_us: now_us, state: restore::State::PutBack };
+        let Some(Restore { state: restore::State::Copied(image), .. }) = self.restore.replace(back) else { return };
+        if let Some(machine) = self.machines.get_mut(&id) {
+            machine.put_back(image);
+        }
+        self.set_disk_pace(id, WRITE_US);
+        self.starts.insert(id, now_us);
+        *self.counts.entry("(put back)".to_owned()).or_default() += 1;
+        self.note(format!("the disk of node {id} is put back from its copy, with stamp {copied}"));
+    }
+
+    /// The disk of a machine that is down is another one from now on.
+    fn forget_disk(&mut self, id: Host) {
+        self.starts.remove(&id);
+        self.may_end.remove(&id);
+        self.invariants.forget(id);
+        self.purges.retain(|(node, _), _| *node != id);
     }
 
     /// An operator has the node of a lost disk replaced, and then starts it.
@@ -431,6 +494,12 @@ impl World {
                 continue;
             };
             self.note(format!("node {id} ends: {reason}"));
+            if self.restored() == Some(id) && restore::is_refusal(&reason) {
+                self.restore = None;
+                *self.counts.entry("(put back, refused)".to_owned()).or_default() += 1;
+                self.lose_disk(id);
+                continue;
+            }
             if self.may_end.remove(&id).is_none() {
                 self.violations.push(format!("node {id} ended by itself: {reason}"));
             }

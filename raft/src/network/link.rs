@@ -7,6 +7,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use raftmq_model::ids::NodeId;
 use raftmq_proto::raft::raft_client::RaftClient;
+use raftmq_proto::raft::stamps_client::StampsClient;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -90,8 +91,16 @@ impl PeerLink {
 
     /// Votes, heartbeats, hand-overs: never behind bulk.
     pub(crate) fn control(self: &Arc<Self>) -> RaftClient<PeerChannel> {
-        let channel = self.channels.lock().control.get_or_insert_with(|| self.lazy()).clone();
-        self.client(channel)
+        self.client(self.control_channel())
+    }
+
+    /// Stamps, on the same connection.
+    pub(crate) fn stamps(self: &Arc<Self>) -> StampsClient<PeerChannel> {
+        StampsClient::with_interceptor(self.control_channel(), self.identity.client(self.node))
+    }
+
+    fn control_channel(self: &Arc<Self>) -> Channel {
+        self.channels.lock().control.get_or_insert_with(|| self.lazy()).clone()
     }
 
     /// Log replication.

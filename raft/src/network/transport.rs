@@ -13,7 +13,7 @@ pub trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
 
-/// One connection, made by a [`Transport`] or accepted for [`crate::RaftNode::serve_connections`].
+/// One connection, made by a [`Transport`] or accepted for [`crate::RaftNode::listen_on`].
 pub struct Connection(Box<dyn Bytes>);
 
 impl Connection {

@@ -75,7 +75,7 @@ pub fn replicas(nodes: u32) -> Vec<ReplicaId> {
 
 /// A loopback address that no other cluster has: a port that is free there stays so while its node is down. On a shared
 /// address another test, or any outgoing connection, can take it meanwhile.
-fn own_address() -> std::net::Ipv4Addr {
+pub fn own_address() -> std::net::Ipv4Addr {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let [_, _, high, low] = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_be_bytes();
     let process = u8::try_from(std::process::id() % 250).unwrap();

@@ -16,6 +16,9 @@ const DISK_RESERVE_BYTES_MAX: u64 = 1 << 40;
 const SCRUB_BYTES_MAX: u64 = 1 << 30;
 /// Thirty days.
 const SCRUB_INTERVAL_MS_MAX: u64 = 30 * 24 * 3_600_000;
+/// Each time, every node writes a small file.
+const STAMP_MS_MIN: u64 = 10;
+const STAMP_MS_MAX: u64 = 600_000;
 const DISK_CHECK_MS_MIN: u64 = 10;
 const DISK_CHECK_MS_MAX: u64 = 60_000;
 const NODES_MAX: usize = 64;
@@ -59,7 +62,8 @@ fn limits(limits: &Limits) -> Result<(), String> {
     range("limits.disk_used_percent_max", u64::from(limits.disk_used_percent_max), 1, 100)?;
     range("limits.disk_check_ms", limits.disk_check_ms, DISK_CHECK_MS_MIN, DISK_CHECK_MS_MAX)?;
     range("limits.scrub_bytes_per_second_max", limits.scrub_bytes_per_second_max, 0, SCRUB_BYTES_MAX)?;
-    range("limits.scrub_interval_ms", limits.scrub_interval_ms, 0, SCRUB_INTERVAL_MS_MAX)
+    range("limits.scrub_interval_ms", limits.scrub_interval_ms, 0, SCRUB_INTERVAL_MS_MAX)?;
+    range("limits.stamp_ms", limits.stamp_ms, STAMP_MS_MIN, STAMP_MS_MAX)
 }
 
 fn range(key: &str, value: u64, min: u64, max: u64) -> Result<(), String> {

@@ -99,6 +99,7 @@ pub(crate) struct Limits {
     pub(crate) disk_check_ms: u64,
     pub(crate) scrub_bytes_per_second_max: u64,
     pub(crate) scrub_interval_ms: u64,
+    pub(crate) stamp_ms: u64,
 }
 
 impl Default for Limits {
@@ -118,6 +119,7 @@ impl Default for Limits {
             disk_check_ms: 200,
             scrub_bytes_per_second_max: 4 << 20,
             scrub_interval_ms: 3_600_000,
+            stamp_ms: 60_000,
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::clock::SystemClock;
 use super::node::{Node, address};
 use super::peer_service::{self, voters};
+use super::stamps;
 use crate::config::Role;
 use crate::exit::Failure;
 use raftmq_broker::edge::{Edge, EdgeOptions};
@@ -14,7 +15,7 @@ use raftmq_model::ids::{GroupId, NodeId};
 use raftmq_model::machine::Limits;
 use raftmq_model::meta::{Birth, BrokerGroupRecord, MetaOp, NodeRecord};
 use raftmq_namesrv::{Namesrv, NamesrvOptions};
-use raftmq_raft::{Group, PeerAddresses, RaftNode, RaftNodeOptions};
+use raftmq_raft::{Group, PeerAddresses, PeerPort, RaftNode, RaftNodeOptions, StampOptions, StartError};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,11 +54,14 @@ impl Born {
     }
 }
 
-/// Starts the Raft groups of this node, its meta client and its broker, then the peer port.
+/// Starts the Raft groups of this node, its meta client and its broker, then the peer port: before that, only stamps are
+/// answered there.
 pub(super) async fn start(node: Arc<Node>, peer_listener: TcpListener) -> Result<Arc<Born>, Failure> {
     let birth = node.placement().ok_or_else(|| Failure::failed("the node does not belong to a cluster"))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let raft = Arc::new(start_raft(&node, &birth, Arc::clone(&clock))?);
+    let port = raft.listen(peer_listener).await.map_err(|error| Failure::usage(format!("peer_listen: {error}")))?;
+    raft.check_stamps().await.map_err(|error| stamps::failure(node.id(), &error))?;
     let namesrv = match node.config.has_role(Role::Namesrv) {
         true => Some(open_namesrv(&node, &raft, Arc::clone(&clock)).await?),
         false => None,
@@ -79,7 +83,7 @@ pub(super) async fn start(node: Arc<Node>, peer_listener: TcpListener) -> Result
     let edge = Edge::new(broker.router().clone(), Arc::clone(&meta), clock, edge_options(&node));
     let born = Arc::new(Born { raft, meta, broker, edge, namesrv });
     node.set_born(Arc::clone(&born));
-    serve_peers(&node, &born, peer_listener).await?;
+    open_port(&node, &born, port);
     tokio::spawn(tell_addresses(Arc::clone(&node), Arc::clone(&born)));
     Ok(born)
 }
@@ -90,9 +94,17 @@ fn start_raft(node: &Node, birth: &Birth, clock: Arc<dyn Clock>) -> Result<RaftN
     let options = RaftNodeOptions {
         scrub_bytes_per_second_max: limits.scrub_bytes_per_second_max,
         scrub_interval_ms: limits.scrub_interval_ms,
+        stamps: Some(StampOptions {
+            io: Arc::clone(&node.io),
+            dir: node.config.data_dir.clone(),
+            interval_ms: limits.stamp_ms,
+        }),
         ..RaftNodeOptions::new(node.id(), node.incarnation(), birth.cluster_id.clone(), clock, peers)
     };
-    RaftNode::start(options).map_err(|error| Failure::failed(format!("the Raft runtime cannot start: {error}")))
+    RaftNode::start(options).map_err(|error| match error {
+        StartError::Stamps(error) => stamps::failure(node.id(), &error),
+        StartError::Threads(error) => Failure::failed(format!("the Raft runtime cannot start: {error}")),
+    })
 }
 
 async fn open_namesrv(node: &Node, raft: &Arc<RaftNode>, clock: Arc<dyn Clock>) -> Result<Arc<Namesrv>, Failure> {
@@ -173,17 +185,15 @@ fn hosts(node: &Node, birth: &Birth, record: &BrokerGroupRecord) -> bool {
     voters(birth, GroupId(record.id)).iter().any(|replica| replica.node == node.id())
 }
 
-async fn serve_peers(node: &Arc<Node>, born: &Born, listener: TcpListener) -> Result<(), Failure> {
+fn open_port(node: &Arc<Node>, born: &Born, port: PeerPort) {
     let mut routes = tonic::service::Routes::builder();
     routes.add_service(peer_service::server(Arc::clone(node)));
     routes.add_service(born.broker.forward_service());
     if let Some(namesrv) = &born.namesrv {
         routes.add_service(namesrv.service());
     }
-    let served = born.raft.serve_peers(listener, routes.routes()).await;
-    served.map_err(|error| Failure::usage(format!("peer_listen: {error}")))?;
+    port.open(routes.routes());
     tracing::info!(address = node.config.peer_listen, "peer port open");
-    Ok(())
 }
 
 /// What this node is, for the meta group.

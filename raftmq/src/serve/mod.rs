@@ -3,6 +3,7 @@
 //! ```text
 //! start     configuration, folder (locked), peer port and admin port
 //! waiting   a node with an empty disk answers Status and Adopt, nothing else, until `cluster init` reaches it
+//! stamps    peers say whether the disk is an older copy of itself; then the node must not run
 //! born      Raft groups, meta client, broker; the client port opens as soon as a majority of the peers answers
 //! draining  after SIGTERM: hand leadership over, finish calls, exit 0
 //! ```
@@ -22,6 +23,7 @@ pub(crate) mod placement;
 mod reach;
 mod replace;
 mod replica_digest;
+mod stamps;
 mod states;
 mod topics;
 mod waiting;
@@ -92,6 +94,7 @@ async fn live(node: &Arc<Node>) -> Result<(), Failure> {
         error = fatal.wait_for(Option::is_some) => {
             end_now(&fatal_failure(error.ok().and_then(|error| error.clone())))
         }
+        error = born.raft.stamps_ended() => end_now(&stamps::failure(node.id(), &error)),
         sentence = replace::outlived(node, &born) => end_now(&Failure::fatal(sentence)),
         outcome = isolation::keep_client_port(node, &born, tls, stop.wanted()) => {
             let open = outcome?;

@@ -34,6 +34,13 @@ impl MemoryState {
         inner.fails_next_flush = false;
     }
 
+    /// A store of its own with what a crash now would leave of this one.
+    #[must_use]
+    pub fn image(&self) -> MemoryState {
+        let durable = self.inner.lock().durable.clone();
+        MemoryState { inner: Mutex::new(Inner { durable, ..Inner::default() }) }
+    }
+
     /// Lets the next flush fail without making anything durable.
     pub fn fail_next_flush(&self) {
         self.inner.lock().fails_next_flush = true;

@@ -46,7 +46,7 @@ impl Mood {
 }
 
 /// A file's contents. Reads see `dirty` over `doomed` over `durable`.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Inode {
     durable: BTreeMap<u64, Sector>,
     durable_len: u64,
@@ -173,7 +173,7 @@ impl Inode {
 
 /// Names and inodes. A name is durable once its folder was synced; folders themselves are durable at once, as
 /// [`crate::Io::create_dir_all`] promises.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Disk {
     inodes: BTreeMap<u64, Inode>,
     durable_names: BTreeMap<PathBuf, u64>,

@@ -152,6 +152,15 @@ impl FaultyIo {
         state.life += 1;
     }
 
+    /// A disk of its own with what a loss of power now would leave on this one, as `seed` decides: an image to be put back later.
+    #[must_use]
+    pub fn image(&self, seed: u64) -> FaultyIo {
+        let disk = self.0.lock().disk.clone();
+        let image = FaultyIo(Arc::new(Mutex::new(State { disk, ..State::default() })));
+        image.restart(seed);
+        image
+    }
+
     /// Flips the bits of `mask` in one byte at rest, as rot does. What is not synced stays so.
     ///
     /// # Errors

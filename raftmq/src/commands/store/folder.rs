@@ -6,12 +6,12 @@ use super::FolderArgs;
 use crate::exit::Failure;
 use crate::serve::placement;
 use raftmq_broker::decode_placement;
-use raftmq_model::ids::GroupId;
+use raftmq_model::ids::{GroupId, ReplicaId};
 use raftmq_store::data_dir::{self, DataDirError, Identity, ReadLock};
 use raftmq_store::inspect::{Checkpoint, Contents, Findings, GroupFolder, ReadOnlyIo};
 use raftmq_store::io::read_file;
 use raftmq_store::state::RocksState;
-use raftmq_store::{Io, RealIo};
+use raftmq_store::{Io, RealIo, Stamps};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -86,6 +86,15 @@ impl Folder {
                 findings.damage(file, 0, what);
             }
             _ => {}
+        }
+    }
+
+    /// Checks the stamps; a folder need not have any.
+    pub(super) fn check_stamps(&self, identity: Option<&Identity>, findings: &mut Findings) {
+        let Some(Identity { node, incarnation, .. }) = identity else { return };
+        let own = ReplicaId { node: *node, incarnation: *incarnation };
+        if let Err(error) = Stamps::open(Arc::clone(&self.io), &self.path, own) {
+            findings.damage(self.path.join("stamps"), 0, error.to_string());
         }
     }
 }

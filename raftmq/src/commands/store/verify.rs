@@ -110,6 +110,7 @@ fn check(folder: &Folder) -> Report {
     let mut findings = Findings::default();
     let identity = folder.identity(&mut findings);
     folder.check_placement(identity.as_ref(), &mut findings);
+    folder.check_stamps(identity.as_ref(), &mut findings);
     let owner = identity.map(|identity| Owner {
         node: identity.node.0,
         incarnation: identity.incarnation,

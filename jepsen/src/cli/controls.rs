@@ -21,12 +21,9 @@ pub(crate) struct Controls {
 /// A seed that finds the fault.
 fn pinned(fault: Planted) -> u64 {
     match fault {
-        Planted::AckBeforeSync
-        | Planted::VoteNotSynced
-        | Planted::ReadyTooEarly
-        | Planted::StaleHandleAccepted
-        | Planted::CommittedTooEarly => 0,
-        Planted::QueueNotTruncated => 71,
+        Planted::AckBeforeSync | Planted::VoteNotSynced | Planted::ReadyTooEarly | Planted::StaleHandleAccepted => 0,
+        Planted::CommittedTooEarly => 3,
+        Planted::QueueNotTruncated => 24,
     }
 }
 

@@ -5,8 +5,10 @@
 mod support;
 
 use proptest::prelude::*;
-use raftmq_store::FaultyIo;
+use raftmq_store::io::{read_file, replace_file};
 use raftmq_store::testing::Fault;
+use raftmq_store::{FaultyIo, Io};
+use std::path::Path;
 use support::{Op, Run, random_script};
 
 /// Segment and write bound: many small segments, and truncations of several writes inside one.
@@ -62,6 +64,11 @@ fn operations_of(script: &[Op], (segment, write): (u64, u64)) -> u64 {
     run.io.operations()
 }
 
+/// How many times as many seeds: `RAFTMQ_CRASH_SCALE=20 cargo test -p raftmq-store --test crash`, and as `-p raftmq-broker crash_tests`.
+fn scale() -> u64 {
+    std::env::var("RAFTMQ_CRASH_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1)
+}
+
 fn sweep(script: &[Op], shape: (u64, u64), seeds: u64) {
     let operations = operations_of(script, shape);
     for cut in 1..=operations + 1 {
@@ -81,14 +88,32 @@ fn sweep(script: &[Op], shape: (u64, u64), seeds: u64) {
 #[test]
 fn a_crash_at_every_operation_loses_nothing_acknowledged() {
     for shape in SHAPES {
-        sweep(&script(), shape, 9);
+        sweep(&script(), shape, 9 * scale());
     }
 }
 
 #[test]
 fn crashes_in_random_scripts_lose_nothing_acknowledged() {
-    for seed in 1..12 {
+    for seed in 1..1 + 11 * scale() {
         sweep(&random_script(seed, 30), SHAPES[seed as usize % 2], 2);
+    }
+}
+
+#[test]
+fn a_replaced_file_has_one_of_its_contents_after_three_crashes() {
+    let (file, contents) = (Path::new("/data/file"), |number: u64| [number as u8; 700]);
+    let cuts = (1..7).flat_map(|a| (1..7).flat_map(move |b| (1..7).map(move |c| [a, b, c])));
+    for (cuts, seed) in cuts.flat_map(|cuts| (0..32).map(move |seed| (cuts, seed))) {
+        let io = FaultyIo::new();
+        io.create_dir_all(Path::new("/data")).unwrap();
+        replace_file(&io, file, &contents(0)).unwrap();
+        for (number, cut) in (1..).zip(cuts) {
+            io.cut_power_at(io.operations() + cut);
+            let _ = replace_file(&io, file, &contents(number));
+            io.restart(seed * 3 + number);
+        }
+        let found = read_file(&io, file, 4096).unwrap().unwrap();
+        assert!((0..4).any(|number| found == contents(number)), "{cuts:?}, seed {seed}: {} bytes", found.len());
     }
 }
 
@@ -125,7 +150,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400 * scale() as u32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_script_survives_any_crash(script in ops(), shape in 0_usize..2, cut in 1_u64..400, seed in any::<u64>()) {

@@ -32,6 +32,11 @@ const SNAPSHOT_EVERY: u64 = 20;
 /// What of the unsynced bytes survives, so many times for each cut.
 const SEEDS: u64 = 4;
 
+/// How many times as many: `RAFTMQ_CRASH_SCALE=5 cargo test -p raftmq-broker crash_tests`.
+fn scale() -> u64 {
+    std::env::var("RAFTMQ_CRASH_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1)
+}
+
 fn commands(index: u64) -> Vec<Command> {
     if index <= 2 {
         return setup(index);
@@ -289,7 +294,7 @@ fn a_power_cut_at_every_operation_of_a_machine_changes_nothing_in_the_end() {
     assert_eq!(rig.open().unwrap().1.snapshots().indexes().unwrap(), [140, 160, 180, 200], "and snapshots");
     assert!(operations > 300, "{operations}");
     for cut in 1..=operations {
-        for seed in 0..SEEDS {
+        for seed in 0..SEEDS * scale() {
             let rig = Rig::new();
             rig.io.cut_power_at(rig.io.operations() + cut);
             let first = rig.run(&entries, ENTRIES);
@@ -344,7 +349,7 @@ fn a_power_cut_at_every_operation_of_an_install_leaves_the_old_state_or_the_new_
     let operations = rig.io.operations() - before;
     assert!(operations > 10, "{operations}");
     for cut in 1..=operations + 1 {
-        for seed in 0..20 {
+        for seed in 0..20 * scale() {
             let (rig, old) = behind();
             rig.io.cut_power_at(rig.io.operations() + cut);
             let installed = install(&rig).is_ok();

@@ -10,7 +10,7 @@
 mod real;
 mod volume;
 
-use std::io::{IoSlice, Result};
+use std::io::{ErrorKind, IoSlice, Result};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -218,7 +218,15 @@ pub fn replace_file(io: &dyn Io, path: &Path, bytes: &[u8]) -> Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
     let temporary = std::path::PathBuf::from(temporary);
-    let file = io.open(&temporary, OpenMode::Create)?;
+    let file = match io.open(&temporary, OpenMode::CreateNew) {
+        // A crash left it. It may be the file itself: not every file system takes the old name away with the same step that
+        // gives the new one. So it is not written to.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            io.remove(&temporary)?;
+            io.open(&temporary, OpenMode::CreateNew)?
+        }
+        opened => opened?,
+    };
     file.set_len(0)?;
     file.write_all_at(bytes, 0)?;
     file.sync_data()?;

@@ -109,9 +109,7 @@ fn tamper(state: &Path) {
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_are_compared_at_one_index_while_they_serve() {
     let raftmq = Raftmq::new();
-    let started = raftmq.json(&["playground", "--nodes", "3", "--port", "0", "--detach"]);
-    let nodes = started["nodes"].as_array().expect("nodes");
-    let clients: Vec<String> = nodes.iter().map(|node| node["client"].as_str().expect("client").to_owned()).collect();
+    let clients = raftmq.three_nodes();
     under_load(&raftmq, &clients).await;
 
     let table = raftmq.run(&["raft", "digest", "--group", "broker-1"]).ok().stdout;

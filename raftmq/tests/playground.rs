@@ -8,12 +8,9 @@ mod support;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use support::client::{Sent, receive_all, send};
-use support::{Cli, Raftmq};
-
-/// How long the cluster may take for anything that a test waits for.
-const SOON: Duration = Duration::from_secs(30);
+use support::{Cli, Raftmq, SOON};
 
 fn groups(status: &Value) -> impl Iterator<Item = &Value> {
     status["groups"].as_array().expect("groups").iter()
@@ -28,28 +25,10 @@ fn alive(status: &Value) -> Vec<u64> {
     nodes.filter(|node| node["alive"] == true).map(|node| node["id"].as_u64().expect("id")).collect()
 }
 
-/// Asks for the cluster's status until it is as wanted.
-fn status_when(raftmq: &Raftmq, wanted: impl Fn(&Value) -> bool) -> Value {
-    let deadline = Instant::now() + SOON;
-    loop {
-        let status = raftmq.json(&["cluster", "status"]);
-        if wanted(&status) {
-            return status;
-        }
-        assert!(Instant::now() < deadline, "the cluster stays as {status}");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_is_born_survives_its_leader_and_keeps_its_messages() {
     let raftmq = Raftmq::new();
-    let started = raftmq.json(&["playground", "--nodes", "3", "--port", "0", "--detach"]);
-    let clients: Vec<String> = started["nodes"]
-        .as_array()
-        .expect("nodes")
-        .iter()
-        .map(|node| node["client"].as_str().expect("client").into())
-        .collect();
+    let clients = raftmq.three_nodes();
     assert_eq!(clients.len(), 3);
 
     let status = raftmq.json(&["cluster", "status"]);
@@ -72,16 +51,16 @@ async fn a_cluster_is_born_survives_its_leader_and_keeps_its_messages() {
     let received = receive_all(&clients[1..], "orders", "first", sent.ids.len()).await;
     assert_eq!(received, sent.ids);
 
-    let old = leader(&status_when(&raftmq, |status| leader(status, "broker-1").is_some()), "broker-1").expect("leader");
+    let old = leader(&raftmq.status_when(|status| leader(status, "broker-1").is_some()), "broker-1").expect("leader");
     raftmq.run(&["playground", "kill", &old.to_string()]).ok();
     let survivors: Vec<String> =
         (1..).zip(&clients).filter(|(id, _)| *id != old).map(|(_, client)| client.clone()).collect();
     send(&survivors, "orders", 10, &mut sent).await;
-    let status = status_when(&raftmq, |status| alive(status).len() == 2);
+    let status = raftmq.status_when(|status| alive(status).len() == 2);
     assert_ne!(leader(&status, "broker-1"), Some(old));
 
     raftmq.run(&["playground", "start", &old.to_string()]).ok();
-    status_when(&raftmq, |status| alive(status).len() == 3 && caught_up(status));
+    raftmq.status_when(|status| alive(status).len() == 3 && caught_up(status));
     let moved = raftmq.json(&["raft", "transfer", "broker-1", "--to", &old.to_string()]);
     assert_eq!(moved["leader"], old);
     send(&clients, "orders", 1, &mut sent).await;

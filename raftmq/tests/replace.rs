@@ -6,11 +6,8 @@ mod support;
 
 use serde_json::Value;
 use std::time::{Duration, Instant};
-use support::Raftmq;
 use support::client::{Sent, receive_all, send};
-
-/// How long the cluster may take for anything that a test waits for.
-const SOON: Duration = Duration::from_secs(30);
+use support::{Raftmq, SOON};
 
 /// Each group's replica on `node`: role, incarnation, lag.
 fn replicas(status: &Value, node: u64) -> Vec<(String, u64, u64)> {
@@ -24,17 +21,6 @@ fn replicas(status: &Value, node: u64) -> Vec<(String, u64, u64)> {
     replicas.collect()
 }
 
-fn when(raftmq: &Raftmq, wanted: impl Fn(&Value) -> bool) -> Value {
-    let deadline = Instant::now() + SOON;
-    loop {
-        let status = raftmq.json(&["cluster", "status"]);
-        if wanted(&status) {
-            return status;
-        }
-        assert!(Instant::now() < deadline, "the cluster stays as {status}");
-    }
-}
-
 fn equal(raftmq: &Raftmq) {
     let digests = raftmq.json(&["raft", "digest"]);
     assert!(digests["groups"].as_array().expect("groups").iter().all(|group| group["equal"] == true), "{digests}");
@@ -43,9 +29,7 @@ fn equal(raftmq: &Raftmq) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wiped_node_comes_back_by_one_command_and_only_by_it() {
     let raftmq = Raftmq::new();
-    let started = raftmq.json(&["playground", "--nodes", "3", "--port", "0", "--detach"]);
-    let nodes = started["nodes"].as_array().expect("nodes").iter();
-    let clients: Vec<String> = nodes.map(|node| node["client"].as_str().expect("client").into()).collect();
+    let clients = raftmq.three_nodes();
     raftmq.json(&["topic", "create", "orders", "--queues", "4"]);
     let mut sent = Sent::default();
     send(&clients, "orders", 50, &mut sent).await;
@@ -61,15 +45,15 @@ async fn a_wiped_node_comes_back_by_one_command_and_only_by_it() {
     assert_eq!(raftmq.run(&["replica", "replace", "3"]).code, 3, "it does not answer");
     send(&clients[..2], "orders", 50, &mut sent).await;
     raftmq.run(&["playground", "start", "3"]).ok();
-    when(&raftmq, |status| status["nodes"][2]["alive"] == true && replicas(status, 3)[0].0 == "missing");
+    raftmq.status_when(|status| status["nodes"][2]["alive"] == true && replicas(status, 3)[0].0 == "missing");
     let init = raftmq.run(&["cluster", "init"]);
     // Asked at a member, the cluster exists; asked at the blank node, its disk counts as lost.
     assert!(init.code == 0 || init.stderr.contains("raftmq replica replace 3"), "{} {}", init.code, init.stderr);
-    assert!(replicas(&when(&raftmq, |_| true), 3).iter().all(|(role, ..)| role == "missing"));
+    assert!(replicas(&raftmq.status_when(|_| true), 3).iter().all(|(role, ..)| role == "missing"));
 
     let replaced = raftmq.json(&["replica", "replace", "3"]);
     assert_eq!((replaced["incarnation"].as_u64(), replaced["complete"].as_bool()), (Some(2), Some(true)));
-    let status = when(&raftmq, |status| replicas(status, 3).iter().all(|(_, _, lag)| *lag == 0));
+    let status = raftmq.status_when(|status| replicas(status, 3).iter().all(|(_, _, lag)| *lag == 0));
     let votes =
         |(role, incarnation, _): &(String, u64, u64)| ["leader", "follower"].contains(&&**role) && *incarnation == 2;
     assert!(replicas(&status, 3).iter().all(votes), "{status}");
@@ -79,7 +63,7 @@ async fn a_wiped_node_comes_back_by_one_command_and_only_by_it() {
     raftmq.run(&["playground", "kill", "1"]).ok();
     send(&clients[1..], "orders", 10, &mut sent).await;
     raftmq.run(&["playground", "start", "1"]).ok();
-    when(&raftmq, |status| replicas(status, 1).iter().all(|(role, _, lag)| *lag == 0 && role != "unreachable"));
+    raftmq.status_when(|status| replicas(status, 1).iter().all(|(role, _, lag)| *lag == 0 && role != "unreachable"));
     assert_eq!(receive_all(&clients[2..], "orders", "all", sent.ids.len()).await, sent.ids);
 
     // A restart keeps it.
@@ -98,7 +82,7 @@ async fn a_disk_that_was_replaced_is_refused_when_it_turns_up_again_and_one_repl
     let (data, aside) = (raftmq.dir().join("node-2/data"), raftmq.dir().join("aside"));
     std::fs::rename(&data, &aside).expect("move the disk");
     raftmq.run(&["playground", "start", "2"]).ok();
-    when(&raftmq, |status| status["nodes"][1]["alive"] == true);
+    raftmq.status_when(|status| status["nodes"][1]["alive"] == true);
     raftmq.json(&["replica", "replace", "2"]);
 
     raftmq.run(&["playground", "kill", "2"]).ok();
@@ -113,13 +97,13 @@ async fn a_disk_that_was_replaced_is_refused_when_it_turns_up_again_and_one_repl
         assert!(Instant::now() < deadline, "{}", std::fs::read_to_string(&log).unwrap());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    when(&raftmq, |status| status["nodes"][1]["alive"] == false);
+    raftmq.status_when(|status| status["nodes"][1]["alive"] == false);
 
     // The disk that took its place goes on.
     std::fs::rename(&data, &aside).expect("away with it");
     std::fs::rename(&replaced, &data).expect("the new disk again");
     raftmq.run(&["playground", "start", "2"]).ok();
-    when(&raftmq, |status| replicas(status, 2).iter().all(|(role, _, lag)| role == "follower" && *lag == 0));
+    raftmq.status_when(|status| replicas(status, 2).iter().all(|(role, _, lag)| role == "follower" && *lag == 0));
     equal(&raftmq);
     raftmq.run(&["playground", "stop"]).ok();
 }
@@ -131,7 +115,7 @@ async fn the_only_replica_cannot_be_replaced() {
     raftmq.run(&["playground", "kill", "2"]).ok();
     raftmq.run(&["playground", "wipe", "2"]).ok();
     raftmq.run(&["playground", "start", "2"]).ok();
-    when(&raftmq, |status| status["nodes"][1]["alive"] == true);
+    raftmq.status_when(|status| status["nodes"][1]["alive"] == true);
     let refused = raftmq.run(&["replica", "replace", "2"]);
     assert_eq!(refused.code, 5, "{}", refused.stderr);
     assert!(refused.stderr.contains("broker-2 had its only replica on node 2"), "{}", refused.stderr);

@@ -11,22 +11,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::Raftmq;
 use support::client::{Sent, receive_all, send};
-
-/// How long the cluster may take for anything that a test waits for.
-const SOON: Duration = Duration::from_secs(30);
-
-fn when(raftmq: &Raftmq, wanted: impl Fn(&Value) -> bool) -> Value {
-    let deadline = Instant::now() + SOON;
-    loop {
-        let status = raftmq.json(&["cluster", "status"]);
-        if wanted(&status) {
-            return status;
-        }
-        assert!(Instant::now() < deadline, "the cluster stays as {status}");
-    }
-}
+use support::{Raftmq, SOON};
 
 /// Whether the replicas on `node` are in sync.
 fn in_sync(status: &Value, node: u64) -> bool {
@@ -68,15 +54,13 @@ async fn put_back_and_refused(raftmq: &Raftmq, data: &Path, aside: &Path, old: u
         assert!(Instant::now() < deadline, "{}", std::fs::read_to_string(&log).unwrap());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    when(raftmq, |status| status["nodes"][2]["alive"] == false);
+    raftmq.status_when(|status| status["nodes"][2]["alive"] == false);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_that_was_put_back_is_not_run_on_and_its_node_is_replaced() {
     let raftmq = Raftmq::new();
-    let started = raftmq.json(&["playground", "--nodes", "3", "--port", "0", "--detach"]);
-    let nodes = started["nodes"].as_array().expect("nodes").iter();
-    let clients: Vec<String> = nodes.map(|node| node["client"].as_str().expect("client").into()).collect();
+    let clients = raftmq.three_nodes();
     raftmq.json(&["topic", "create", "orders", "--queues", "4"]);
     let mut sent = Sent::default();
     send(&clients, "orders", 20, &mut sent).await;
@@ -90,7 +74,7 @@ async fn a_folder_that_was_put_back_is_not_run_on_and_its_node_is_replaced() {
     // Past a start.
     raftmq.run(&["playground", "start", "3"]).ok();
     until_all_know(&raftmq, old + 1);
-    when(&raftmq, |status| in_sync(status, 3));
+    raftmq.status_when(|status| in_sync(status, 3));
     send(&clients, "orders", 20, &mut sent).await;
     raftmq.run(&["playground", "kill", "3"]).ok();
     let newest = raftmq.dir().join("newest");
@@ -106,7 +90,7 @@ async fn a_folder_that_was_put_back_is_not_run_on_and_its_node_is_replaced() {
     std::fs::write(&config, text.replace("stamp_ms = 60000", "stamp_ms = 100")).expect("config");
     raftmq.run(&["playground", "start", "3"]).ok();
     until_all_know(&raftmq, old + 5);
-    when(&raftmq, |status| in_sync(status, 3));
+    raftmq.status_when(|status| in_sync(status, 3));
     send(&clients, "orders", 20, &mut sent).await;
     raftmq.run(&["playground", "kill", "3"]).ok();
     put_back_and_refused(&raftmq, &data, &newest, old + 1).await;
@@ -114,10 +98,10 @@ async fn a_folder_that_was_put_back_is_not_run_on_and_its_node_is_replaced() {
     send(&clients[..2], "orders", 20, &mut sent).await;
     raftmq.run(&["playground", "wipe", "3"]).ok();
     raftmq.run(&["playground", "start", "3"]).ok();
-    when(&raftmq, |status| status["nodes"][2]["alive"] == true);
+    raftmq.status_when(|status| status["nodes"][2]["alive"] == true);
     let replaced = raftmq.json(&["replica", "replace", "3"]);
     assert_eq!((replaced["incarnation"].as_u64(), replaced["complete"].as_bool()), (Some(2), Some(true)));
-    when(&raftmq, |status| in_sync(status, 3));
+    raftmq.status_when(|status| in_sync(status, 3));
     assert_eq!(receive_all(&clients[2..], "orders", "all", sent.ids.len()).await, sent.ids);
     raftmq.run(&["playground", "stop"]).ok();
 }

@@ -75,13 +75,15 @@ impl Replica {
 
     /// As [`Replica::plans`]; damaged units that it meets are repaired first.
     async fn plans_repaired(&self, receive: &Receive) -> Result<Vec<Step>, Failure> {
-        for repairs in 0.. {
+        let mut repairs = 0;
+        loop {
             let (queue, error) = match self.plans(receive) {
                 Ok(plans) => return Ok(plans),
                 Err(failed) => failed,
             };
             match UnitDamage::of(&error) {
                 Some(damage) if repairs < REPAIRS_COUNT_MAX => {
+                    repairs += 1;
                     self.repair_unit(damage, Kind::Invalid, receive.deadline).await?;
                 }
                 _ => {
@@ -91,7 +93,6 @@ impl Replica {
                 }
             }
         }
-        unreachable!("repairs are bounded")
     }
 
     /// Reads the request and sees to it that the group knows its topic and consumer group.

@@ -47,9 +47,10 @@ impl Replica {
         kind: Kind,
         deadline: Instant,
     ) -> Result<(PhysicalOffset, Bytes), Failure> {
-        for round in 0..=REPAIRS_COUNT_MAX {
+        let mut repairs = 0;
+        loop {
             // What was read by way of a damaged unit is not kept.
-            let known = known.filter(|_| round == 0);
+            let known = known.filter(|_| repairs == 0);
             let read = |log: &CommitLog| self.view.message(log, topic, queue, offset, known);
             let error = match timeout_at(deadline, self.group.read_repaired(read)).await {
                 Ok(Ok(message)) => return Ok(message),
@@ -59,14 +60,16 @@ impl Replica {
                 }
             };
             match UnitDamage::of(&error) {
-                Some(damage) if round < REPAIRS_COUNT_MAX => self.repair_unit(damage, kind, deadline).await?,
+                Some(damage) if repairs < REPAIRS_COUNT_MAX => {
+                    repairs += 1;
+                    self.repair_unit(damage, kind, deadline).await?;
+                }
                 _ => {
                     tracing::error!(group = %self.id(), %topic, %queue, %offset, %error, "a message cannot be read");
                     return Err(of_read(kind, &format!("message {offset} of queue {queue}"), &error));
                 }
             }
         }
-        unreachable!("the last round returns")
     }
 
     /// Writes a damaged unit anew. One repair of a replica at a time; it goes on when the caller's time is over.

@@ -7,6 +7,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a cluster may take for anything that a test waits for.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// A folder, and the binary that uses it for its playground and its state. Stops the playground when dropped.
 pub(crate) struct Raftmq {
@@ -58,6 +62,27 @@ impl Raftmq {
         let arguments = [arguments, &["-o", "json"]].concat();
         let stdout = self.run(&arguments).ok().stdout;
         serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {stdout}"))
+    }
+
+    /// Asks for the cluster's status until it is as wanted.
+    #[track_caller]
+    pub(crate) fn status_when(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + SOON;
+        loop {
+            let status = self.json(&["cluster", "status"]);
+            if wanted(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the cluster stays as {status}");
+        }
+    }
+
+    /// Starts a playground of three nodes, each with its own ports; where clients connect.
+    #[track_caller]
+    pub(crate) fn three_nodes(&self) -> Vec<String> {
+        let started = self.json(&["playground", "--nodes", "3", "--port", "0", "--detach"]);
+        let nodes = started["nodes"].as_array().expect("nodes").iter();
+        nodes.map(|node| node["client"].as_str().expect("client").into()).collect()
     }
 
     /// Starts a command whose standard output can be read.
